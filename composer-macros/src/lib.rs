@@ -1,0 +1,1 @@
+//! The `#[workflow]` and `#[activity]` attributes.

@@ -1,0 +1,3 @@
+//! Client, worker and stores.
+
+pub mod store;

@@ -1,0 +1,6 @@
+//! What workflow and activity code uses.
+
+pub mod error;
+pub mod id;
+pub mod journal;
+pub mod payload;
