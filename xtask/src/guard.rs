@@ -23,7 +23,7 @@ pub fn run(bin: &Path, settings: &[String]) -> Result<()> {
     let _ = writeln!(stdout, "ready {}", server.url()).and_then(|()| stdout.flush());
     let groups = std::io::stdin().lock().lines().map_while(|line| line.ok());
     let groups = groups.filter(|line| line.parse().is_ok_and(|id: u32| id > 1)).collect::<Vec<_>>();
-    //end(&groups);
+    end(&groups);
     Ok(()) // dropping the server stops it
 }
 

@@ -50,6 +50,17 @@ impl Running {
     }
 }
 
+/// Whatever a failed test leaves behind.
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.xtask.kill();
+        let _ = self.xtask.wait();
+        let mut kill = Command::new("kill");
+        kill.args(["-s", "KILL", "--", &format!("-{}", self.shell)]).stderr(Stdio::null());
+        let _ = kill.status();
+    }
+}
+
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let patience = Instant::now() + Duration::from_secs(30);
     while !condition() {
