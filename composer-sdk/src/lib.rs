@@ -4,3 +4,4 @@ pub mod error;
 pub mod id;
 pub mod journal;
 pub mod payload;
+pub mod select;
