@@ -1,0 +1,475 @@
+//! What may stand in `#[workflow(…)]` and `#[activity(…)]`.
+//!
+//! Every mistake is noted at its own token and reading goes on, so that the rest is still understood: unknown keys
+//! (with the key that was probably meant), doubled and contradictory ones, values that cannot work. What is written
+//! as a constant expression instead of a literal is left to the compiler, which checks it where it is expanded.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use syn::{
+    Expr, ExprLit, Ident, Lit, LitInt, LitStr, Token,
+    ext::IdentExt as _,
+    parse::{ParseStream, Parser as _},
+    spanned::Spanned as _,
+};
+
+use crate::{duration, errors::Errors, suggest};
+
+/// Which of the two attributes it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Workflow,
+    Activity,
+}
+
+impl Kind {
+    /// The attribute's name.
+    pub(crate) fn attribute(self) -> &'static str {
+        match self {
+            Kind::Workflow => "workflow",
+            Kind::Activity => "activity",
+        }
+    }
+
+    /// With its article, for sentences.
+    pub(crate) fn a(self) -> &'static str {
+        match self {
+            Kind::Workflow => "a workflow",
+            Kind::Activity => "an activity",
+        }
+    }
+
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Kind::Workflow => &["name", "version"],
+            Kind::Activity => &["retry", "timeout", "total_timeout", "name", "queue", "blocking"],
+        }
+    }
+}
+
+/// What the attribute says.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) name: Option<LitStr>,
+    pub(crate) version: Option<LitInt>,
+    pub(crate) queue: Option<Expr>,
+    pub(crate) timeout: Option<Limit>,
+    pub(crate) total_timeout: Option<Limit>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) blocking: Option<Ident>,
+}
+
+/// A timeout.
+#[derive(Debug)]
+pub(crate) enum Limit {
+    /// `"none"`.
+    None,
+    After(Value<Duration>),
+}
+
+/// A retry policy: what is not said keeps its default.
+#[derive(Debug, Default)]
+pub(crate) struct Retry {
+    pub(crate) max_attempts: Option<Value<u32>>,
+    pub(crate) first: Option<Value<Duration>>,
+    pub(crate) factor: Option<Value<f64>>,
+    pub(crate) max: Option<Value<Duration>>,
+    pub(crate) jitter: Option<Value<f64>>,
+    pub(crate) on: Option<Expr>,
+}
+
+const RETRY_KEYS: [&str; 6] = ["max_attempts", "first", "factor", "max", "jitter", "on"];
+
+/// A value as written.
+#[derive(Debug)]
+pub(crate) enum Value<T> {
+    /// Known and checked here.
+    Literal(T, Span),
+    /// A constant that only the compiler knows.
+    Constant(Expr),
+}
+
+/// Reads the attribute's tokens; notes each mistake and keeps what is right.
+pub(crate) fn parse(kind: Kind, tokens: TokenStream, errors: &mut Errors) -> Options {
+    let mut options = Options::default();
+    for key in keys(tokens, errors) {
+        options.take(kind, key, errors);
+    }
+    options.check(errors);
+    options
+}
+
+impl Options {
+    fn take(&mut self, kind: Kind, key: Key, errors: &mut Errors) {
+        if !kind.keys().contains(&key.text.as_str()) {
+            return errors.at(&key.ident, unknown_option(kind, &key.text));
+        }
+        match key.text.as_str() {
+            "name" => set(&mut self.name, key, errors, name),
+            "version" => set(&mut self.version, key, errors, version),
+            "queue" => set(&mut self.queue, key, errors, queue),
+            "timeout" => set(&mut self.timeout, key, errors, limit),
+            "total_timeout" => set(&mut self.total_timeout, key, errors, limit),
+            "blocking" => set(&mut self.blocking, key, errors, flag),
+            "retry" => set(&mut self.retry, key, errors, retry),
+            other => unreachable!("`{other}` is in the list of keys"),
+        }
+    }
+
+    /// What only both timeouts together show.
+    fn check(&self, errors: &mut Errors) {
+        if let (Some(Limit::After(Value::Literal(one, span))), Some(Limit::After(Value::Literal(all, _)))) =
+            (&self.timeout, &self.total_timeout)
+            && one > all
+        {
+            let (one, all) = (duration::show(*one), duration::show(*all));
+            errors.at_span(
+                *span,
+                format_args!("one attempt may take longer (`timeout`, {one}) than all together (`total_timeout`, {all})"),
+            );
+        }
+    }
+}
+
+/// A key with what follows it.
+struct Key {
+    ident: Ident,
+    text: String,
+    form: Form,
+}
+
+enum Form {
+    /// `key`
+    Alone,
+    /// `key = expression`
+    Is(Expr),
+    /// `key(…)`
+    List(TokenStream),
+}
+
+/// The keys in a list, up to the first place that is no list of keys.
+fn keys(tokens: TokenStream, errors: &mut Errors) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let read = |input: ParseStream<'_>| {
+        while !input.is_empty() {
+            keys.push(key(input)?);
+            if !input.is_empty() {
+                input
+                    .parse::<Token![,]>()
+                    .map_err(|error| syn::Error::new(error.span(), "a comma is missing here"))?;
+            }
+        }
+        Ok(())
+    };
+    errors.ok(read.parse2(tokens));
+    keys
+}
+
+fn key(input: ParseStream<'_>) -> syn::Result<Key> {
+    let ident = Ident::parse_any(input).map_err(|error| {
+        syn::Error::new(
+            error.span(),
+            "here stands a key, such as `name = \"…\"`, separated from the next by a comma",
+        )
+    })?;
+    let form = if input.peek(Token![=]) {
+        input.parse::<Token![=]>()?;
+        Form::Is(value(&ident, input)?)
+    } else if input.peek(syn::token::Paren) {
+        let list;
+        syn::parenthesized!(list in input);
+        Form::List(list.parse()?)
+    } else if input.peek(Token![:]) {
+        return Err(input.error(format_args!("write `{ident} = …`")));
+    } else {
+        Form::Alone
+    };
+    Ok(Key { text: ident.unraw().to_string(), ident, form })
+}
+
+fn value(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(syn::Error::new_spanned(key, format_args!("`{key} =` has no value")));
+    }
+    input.parse()
+}
+
+/// Reads a key's value into its place, which must be empty.
+fn set<T>(
+    place: &mut Option<T>,
+    key: Key,
+    errors: &mut Errors,
+    read: fn(Key, &mut Errors) -> syn::Result<T>,
+) {
+    if place.is_some() {
+        return errors.at(&key.ident, format_args!("`{}` is said twice", key.text));
+    }
+    *place = errors_ok(read, key, errors);
+}
+
+fn errors_ok<T>(read: fn(Key, &mut Errors) -> syn::Result<T>, key: Key, errors: &mut Errors) -> Option<T> {
+    let result = read(key, errors);
+    errors.ok(result)
+}
+
+impl Key {
+    /// The expression after `=`.
+    fn expr(self, example: &str) -> syn::Result<Expr> {
+        match self.form {
+            Form::Is(expr) => Ok(ungroup(expr)),
+            Form::Alone | Form::List(_) => Err(self.expects(example)),
+        }
+    }
+
+    fn expects(&self, example: &str) -> syn::Error {
+        syn::Error::new_spanned(&self.ident, format_args!("write `{example}`"))
+    }
+}
+
+/// A value that came out of a `macro_rules!` stands in an invisible group.
+fn ungroup(expr: Expr) -> Expr {
+    match expr {
+        Expr::Group(group) => ungroup(*group.expr),
+        expr => expr,
+    }
+}
+
+fn literal(expr: &Expr) -> Option<&Lit> {
+    match expr {
+        Expr::Lit(ExprLit { lit, .. }) => Some(lit),
+        _ => None,
+    }
+}
+
+fn name(key: Key, _: &mut Errors) -> syn::Result<LitStr> {
+    const EXAMPLE: &str = "name = \"charge_card\"";
+    let expr = key.expr(EXAMPLE)?;
+    let Some(Lit::Str(text)) = literal(&expr) else {
+        return Err(syn::Error::new_spanned(
+            &expr,
+            format_args!("a name is a literal text: write `{EXAMPLE}`"),
+        ));
+    };
+    check_name("name", text)?;
+    Ok(text.clone())
+}
+
+fn queue(key: Key, _: &mut Errors) -> syn::Result<Expr> {
+    const EXAMPLE: &str = "queue = \"partner-api\"";
+    let expr = key.expr(EXAMPLE)?;
+    match literal(&expr) {
+        Some(Lit::Str(text)) => check_name("queue", text)?,
+        Some(other) => {
+            return Err(syn::Error::new_spanned(other, format_args!("a queue is a text: write `{EXAMPLE}`")));
+        }
+        None => {}
+    }
+    Ok(expr)
+}
+
+fn check_name(what: &str, text: &LitStr) -> syn::Result<()> {
+    let value = text.value();
+    let refuse = |why: &str| Err(syn::Error::new_spanned(text, format_args!("a {what} {why}")));
+    if value.is_empty() {
+        refuse("must not be empty")
+    } else if value.len() > 255 {
+        refuse("has at most 255 bytes")
+    } else if value.chars().any(char::is_control) {
+        refuse("has no line breaks, tabs or other control characters")
+    } else if value.trim() != value {
+        refuse("neither begins nor ends with a space")
+    } else {
+        Ok(())
+    }
+}
+
+fn version(key: Key, _: &mut Errors) -> syn::Result<LitInt> {
+    let expr = key.expr("version = 2")?;
+    match literal(&expr) {
+        Some(Lit::Int(number)) if number.base10_parse::<u32>().is_ok_and(|n| n > 0) => Ok(number.clone()),
+        _ => {
+            Err(syn::Error::new_spanned(&expr, "a version is a whole number from 1 on: write `version = 2`"))
+        }
+    }
+}
+
+fn flag(key: Key, _: &mut Errors) -> syn::Result<Ident> {
+    match key.form {
+        Form::Alone => Ok(key.ident),
+        Form::Is(_) | Form::List(_) => Err(syn::Error::new_spanned(
+            &key.ident,
+            format_args!("`{}` stands alone, without a value", key.text),
+        )),
+    }
+}
+
+fn limit(key: Key, _: &mut Errors) -> syn::Result<Limit> {
+    let example = format!("{} = \"10s\"", key.text);
+    let name = key.text.clone();
+    let expr = key.expr(&example)?;
+    if let Some(Lit::Str(text)) = literal(&expr)
+        && text.value() == "none"
+    {
+        return Ok(Limit::None);
+    }
+    let value = span_of_time(expr, &name)?;
+    if let Value::Literal(Duration::ZERO, span) = value {
+        return Err(syn::Error::new(
+            span,
+            format_args!("nothing is done in no time; `{name} = \"none\"` means no limit"),
+        ));
+    }
+    Ok(Limit::After(value))
+}
+
+fn span_of_time(expr: Expr, name: &str) -> syn::Result<Value<Duration>> {
+    match literal(&expr) {
+        Some(Lit::Str(text)) => match duration::parse(&text.value()) {
+            Ok(duration) => Ok(Value::Literal(duration, text.span())),
+            Err(message) => Err(syn::Error::new_spanned(text, message)),
+        },
+        Some(Lit::Int(_) | Lit::Float(_)) => {
+            let number = quote::quote!(#expr).to_string();
+            Err(syn::Error::new_spanned(
+                &expr,
+                format_args!("a number alone has no unit: write `{name} = \"{number}s\"`"),
+            ))
+        }
+        Some(other) => Err(syn::Error::new_spanned(other, format_args!("write `{name} = \"10s\"`"))),
+        None => Ok(Value::Constant(expr)),
+    }
+}
+
+fn retry(key: Key, errors: &mut Errors) -> syn::Result<Retry> {
+    const EXAMPLE: &str = "retry(max_attempts = 5, first = \"200ms\")";
+    let tokens = match key.form {
+        Form::List(ref tokens) if !tokens.is_empty() => tokens.clone(),
+        _ => return Err(key.expects(EXAMPLE)),
+    };
+    let mut retry = Retry::default();
+    for key in keys(tokens, errors) {
+        match key.text.as_str() {
+            "max_attempts" => set(&mut retry.max_attempts, key, errors, max_attempts),
+            "first" => set(&mut retry.first, key, errors, |key, _| delay(key, "200ms")),
+            "max" => set(&mut retry.max, key, errors, |key, _| delay(key, "60s")),
+            "factor" => set(&mut retry.factor, key, errors, factor),
+            "jitter" => set(&mut retry.jitter, key, errors, jitter),
+            "on" => set(&mut retry.on, key, errors, |key, _| key.expr("on = is_transient")),
+            other => errors.at(&key.ident, suggest::unknown("retry", other, &RETRY_KEYS)),
+        }
+    }
+    retry.check(errors);
+    Ok(retry)
+}
+
+impl Retry {
+    /// The default of `max`, for what only `first` and `max` together show; the sdk's own default is the same.
+    pub(crate) const DEFAULT_MAX: Duration = Duration::from_secs(60);
+
+    fn check(&self, errors: &mut Errors) {
+        self.check_delays(errors);
+        if let Some(Value::Literal(1, span)) = self.max_attempts
+            && (self.first.is_some() || self.factor.is_some() || self.max.is_some() || self.jitter.is_some())
+        {
+            errors.at_span(
+                span,
+                "with one attempt there is no delay: remove the other settings, or allow more attempts",
+            );
+        }
+    }
+
+    fn check_delays(&self, errors: &mut Errors) {
+        let Some(Value::Literal(first, first_span)) = self.first else { return };
+        let (max, span, whose) = match self.max {
+            Some(Value::Literal(max, span)) => (max, span, ""),
+            Some(Value::Constant(_)) => return,
+            None => (Self::DEFAULT_MAX, first_span, " by default: set `max`, too"),
+        };
+        if first > max {
+            let (first, max) = (duration::show(first), duration::show(max));
+            errors.at_span(
+                span,
+                format_args!("the first delay ({first}) is longer than the longest (`max`, {max}{whose})"),
+            );
+        }
+    }
+}
+
+fn max_attempts(key: Key, _: &mut Errors) -> syn::Result<Value<u32>> {
+    let expr = key.expr("max_attempts = 5")?;
+    let Some(literal) = number(&expr) else { return Ok(Value::Constant(expr)) };
+    match literal {
+        Number::Int(0) => {
+            Err(syn::Error::new_spanned(&expr, "no attempt at all would be made: write 1 for no retries"))
+        }
+        Number::Int(n) if u32::try_from(n).is_ok() => Ok(Value::Literal(n as u32, expr.span())),
+        _ => Err(syn::Error::new_spanned(&expr, "attempts are counted: write a whole number from 1 on")),
+    }
+}
+
+fn delay(key: Key, example: &str) -> syn::Result<Value<Duration>> {
+    let name = key.text.clone();
+    span_of_time(key.expr(&format!("{name} = \"{example}\""))?, &name)
+}
+
+fn factor(key: Key, _: &mut Errors) -> syn::Result<Value<f64>> {
+    float(key, "factor = 2.0", "delays must not shrink: write a number from 1.0 on", |n| n >= 1.0)
+}
+
+fn jitter(key: Key, _: &mut Errors) -> syn::Result<Value<f64>> {
+    let why = "jitter is the random part of a delay: write a number from 0.0 (none) to 1.0 (all of it)";
+    float(key, "jitter = 1.0", why, |n| (0.0..=1.0).contains(&n))
+}
+
+fn float(key: Key, example: &str, why: &str, allowed: fn(f64) -> bool) -> syn::Result<Value<f64>> {
+    let expr = key.expr(example)?;
+    match number(&expr) {
+        None => Ok(Value::Constant(expr)),
+        Some(Number::Int(n)) if allowed(n as f64) => Ok(Value::Literal(n as f64, expr.span())),
+        Some(Number::Float(n)) if allowed(n) && n.is_finite() => Ok(Value::Literal(n, expr.span())),
+        Some(_) => Err(syn::Error::new_spanned(&expr, why)),
+    }
+}
+
+enum Number {
+    Int(i128),
+    Float(f64),
+    /// A literal that is no number, such as `"5"`.
+    Other,
+}
+
+/// The number that a literal stands for; `None` when the expression is no literal.
+fn number(expr: &Expr) -> Option<Number> {
+    if let Expr::Unary(unary) = expr
+        && matches!(unary.op, syn::UnOp::Neg(_))
+    {
+        return number(&unary.expr).map(|number| match number {
+            Number::Int(n) => Number::Int(-n),
+            Number::Float(n) => Number::Float(-n),
+            Number::Other => Number::Other,
+        });
+    }
+    Some(match literal(expr)? {
+        Lit::Int(int) => int.base10_parse().map_or(Number::Other, Number::Int),
+        Lit::Float(float) => float.base10_parse().map_or(Number::Other, Number::Float),
+        _ => Number::Other,
+    })
+}
+
+/// A key that is not known here, but perhaps at the other attribute.
+fn unknown_option(kind: Kind, key: &str) -> String {
+    match (kind, key) {
+        (Kind::Activity, "version") => "`version` belongs to `#[workflow]`: activities have none".into(),
+        (Kind::Workflow, "timeout" | "total_timeout") => {
+            format!("`{key}` belongs to `#[activity]`; a run's own limit is given when it is started")
+        }
+        (Kind::Workflow, "retry" | "queue" | "blocking") => {
+            format!("`{key}` belongs to `#[activity]`: a workflow is replayed, not retried or queued")
+        }
+        (Kind::Activity, key) if RETRY_KEYS.contains(&key) => {
+            format!("`{key}` belongs inside: `retry({key} = …)`")
+        }
+        (kind, key) => suggest::unknown(kind.attribute(), key, kind.keys()),
+    }
+}
