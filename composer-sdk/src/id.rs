@@ -185,7 +185,9 @@ impl From<SystemTime> for Timestamp {
     fn from(at: SystemTime) -> Self {
         match at.duration_since(UNIX_EPOCH) {
             Ok(after) => Self(0).saturating_add(after),
-            Err(before) => Self(i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros)),
+            Err(before) => {
+                Self(i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros))
+            }
         }
     }
 }

@@ -38,6 +38,8 @@ pub enum Event {
         attempt: u32,
         /// Why it is an error, in words; empty for a value.
         error: String,
+        /// Why no other attempt follows an error; `None` for a value.
+        gave_up: Option<GaveUp>,
         /// What the workflow gets.
         outcome: Outcome,
     },
@@ -112,6 +114,19 @@ pub enum StepKind {
     Child,
 }
 
+/// Why the last error of an activity was the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum GaveUp {
+    /// The error is permanent: not retryable.
+    Permanent,
+    /// The policy's attempts are used up.
+    Attempts,
+    /// The next attempt would begin after the time for all attempts.
+    Time,
+}
+
 /// How an activity or a run ended, as bytes: what crosses the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
@@ -162,6 +177,8 @@ struct Meta {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     inbox: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gave_up: Option<GaveUp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<Tag>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -241,6 +258,11 @@ impl Event {
         }
     }
 
+    /// Whether the workflow sees it: it is polled after each such event, and only then.
+    pub fn is_delivered(&self) -> bool {
+        !matches!(self, Event::AttemptFailed { .. } | Event::TimerSet { .. })
+    }
+
     /// The inbox row that the event came from: the row and the event change hands in one statement.
     pub fn inbox(&self) -> Option<i64> {
         match self {
@@ -252,9 +274,9 @@ impl Event {
     /// The step that the event is about.
     pub fn step(&self) -> Option<u32> {
         match self {
-            Event::StepDone { step, .. } | Event::AttemptFailed { step, .. } | Event::TimerSet { step, .. } => {
-                Some(step.number)
-            }
+            Event::StepDone { step, .. }
+            | Event::AttemptFailed { step, .. }
+            | Event::TimerSet { step, .. } => Some(step.number),
             Event::TimerFired { step } => Some(*step),
             _ => None,
         }
@@ -264,12 +286,13 @@ impl Event {
     pub fn to_record(&self) -> Record {
         let none = Meta::default;
         let (kind, meta, payload) = match self {
-            Event::StepDone { step, attempt, error, outcome } => {
+            Event::StepDone { step, attempt, error, gave_up, outcome } => {
                 let (tag, failure, payload) = outcome.split();
                 let meta = Meta {
                     step: Some(step.clone()),
                     attempt: *attempt,
                     error: error.clone(),
+                    gave_up: *gave_up,
                     outcome: Some(tag),
                     failure,
                     ..none()
@@ -318,6 +341,7 @@ impl Event {
                 step: step()?,
                 attempt: meta.attempt,
                 error: meta.error.clone(),
+                gave_up: meta.gave_up,
                 outcome: Outcome::join(meta.outcome, meta.failure.clone(), payload)
                     .ok_or_else(|| unreadable("its outcome is not complete"))?,
             },
@@ -365,9 +389,27 @@ mod tests {
         let bytes = Payload::from(vec![0, 255, 1]);
         let failure = Failure::new(FailureKind::TimedOut, "too slow").attempts(2);
         for event in [
-            Event::StepDone { step: step(), attempt: 1, error: String::new(), outcome: Outcome::Ok(bytes.clone()) },
-            Event::StepDone { step: step(), attempt: 4, error: "no: never".into(), outcome: Outcome::Err(bytes.clone()) },
-            Event::StepDone { step: step(), attempt: 2, error: "too slow".into(), outcome: Outcome::Failed(failure) },
+            Event::StepDone {
+                step: step(),
+                attempt: 1,
+                error: String::new(),
+                gave_up: None,
+                outcome: Outcome::Ok(bytes.clone()),
+            },
+            Event::StepDone {
+                step: step(),
+                attempt: 4,
+                error: "no: never".into(),
+                gave_up: Some(GaveUp::Attempts),
+                outcome: Outcome::Err(bytes.clone()),
+            },
+            Event::StepDone {
+                step: step(),
+                attempt: 2,
+                error: "too slow".into(),
+                gave_up: Some(GaveUp::Permanent),
+                outcome: Outcome::Failed(failure),
+            },
             Event::AttemptFailed {
                 step: step(),
                 attempt: 1,

@@ -36,10 +36,9 @@ impl Digest {
     /// The digest of an argument list.
     pub fn of(input: &Payload) -> Self {
         // FNV-1a, 64 bits (draft-eastlake-fnv): stable for ever, and an input is no adversary here.
-        let hash = input
-            .as_bytes()
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+        let hash = input.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
         Self(hash)
     }
 }
