@@ -4,4 +4,5 @@
 //! its own.
 
 mod conformance;
+mod sqlite;
 mod support;

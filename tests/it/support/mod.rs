@@ -4,6 +4,7 @@
 //! time by moving what the database holds (`lapse`, `make_due`), never by waiting.
 
 pub(crate) mod postgres;
+pub(crate) mod sqlite;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
@@ -20,7 +21,7 @@ pub(crate) trait Database: Send + Sync + fmt::Debug {
     /// Another one on the same database, as another process would have.
     async fn another(&self) -> Arc<dyn Store>;
 
-    /// Runs a statement of ours. `{s}` stands for the schema's prefix, dot included (empty on SQLite).
+    /// Runs a statement of ours. `{s}` stands for the schema's prefix, dot included (`composer_` on SQLite).
     async fn execute(&self, sql: &str) -> u64;
 
     /// The first column of the first row as a number, `None` for null or no row. `{s}` as in `execute`.
@@ -88,6 +89,11 @@ macro_rules! promise {
             #[test]
             fn postgres() {
                 $crate::support::postgres::with_database(|db| Box::pin(async move { promise(&*db).await }));
+            }
+
+            #[test]
+            fn sqlite() {
+                $crate::support::sqlite::with_database(|db| Box::pin(async move { promise(&*db).await }));
             }
         }
     };

@@ -1,0 +1,83 @@
+-- Runs, their journals and inboxes, and the sessions that own them.
+--
+-- Instants are whole microseconds since 1970, by SQLite's clock (milliseconds, times 1,000). Run ids are the 16 bytes
+-- of a UUIDv7. SQLite has no schemas, so each name starts with `composer_`: the tables may share a file with yours.
+
+-- One row a run. What is due is decided by status, due_at and the inbox alone; nothing else is stored that could
+-- disagree. status: 1 pending, 2 running, 3 parked, 4 stuck, 5 completed, 6 failed, 7 cancelled.
+create table composer_runs (
+  run_id blob primary key not null check (length(run_id) = 16),
+  workflow_id text not null,                  -- the user's key; the run id as text when there is none
+  workflow text not null,
+  status integer not null check (status between 1 and 7),
+  epoch integer not null,                     -- the fencing token: one higher at each claim, never reset
+  session integer,                            -- the owner; after the end, the one that ended it
+  claim_id integer,                           -- the claim that took the run, chosen by the session
+  taken_over integer not null default 0,      -- whether that claim took it from a dead session
+  due_at integer,                             -- while pending or parked
+  deadline integer,                           -- when the run's own timeout ends it
+  created_at integer not null,
+  started_at integer,
+  closed_at integer,
+  build text not null,                        -- the build that asked for it
+  strikes integer not null default 0,         -- workers that died over it without progress in between
+  seen integer,                               -- the journal's length at the last take-over
+  stuck_build text,                           -- the build that could not go on
+  stuck_at integer,                           -- since when; it rests before another build gets it
+  reason text,                                -- why it is stuck or failed, in words
+  tags text not null default '{}',            -- JSON object
+  unconsumed text,                            -- JSON array: journal entries of signals that nobody received
+  input blob not null,
+  result_meta text,                           -- JSON: which kind of end
+  result blob                                 -- its value or error
+) strict;
+
+create index composer_runs_due on composer_runs (workflow, due_at) where status in (1, 3);
+create index composer_runs_owned on composer_runs (session) where status = 2;
+create index composer_runs_stuck on composer_runs (workflow) where status = 4;
+
+-- The run that a user's key names now.
+create table composer_ids (
+  workflow_id text primary key not null,
+  run_id blob not null
+) strict, without rowid;
+
+create index composer_ids_run on composer_ids (run_id);
+
+-- What happened in a run, in order. Only its owner appends, and only through the fence.
+create table composer_journal (
+  run_id blob not null,
+  seq integer not null,
+  epoch integer not null,                     -- the owner that wrote it
+  at integer not null,
+  kind integer not null,
+  meta text not null,                         -- JSON: everything but the user's bytes
+  payload blob,
+  primary key (run_id, seq)
+) strict, without rowid;
+
+-- What others want a run to know, until its owner journals it. Ids are never reused: they order what a sender sent.
+create table composer_inbox (
+  id integer primary key autoincrement,
+  run_id blob not null,
+  kind integer not null check (kind in (1, 2)), -- 1 signal, 2 cancel
+  name text not null,                         -- the signal's name; the reason of a cancel
+  payload blob,
+  sent_at integer not null,
+  shelved integer not null default 0          -- 1: its run is closed, so that it makes nothing due
+) strict;
+
+create index composer_inbox_mail on composer_inbox (run_id, id) where shelved = 0;
+create index composer_inbox_shelf on composer_inbox (run_id, id) where shelved = 1;
+
+-- One row a worker process's life. Ids are never reused. A dead one stays until its last run was handed out.
+create table composer_sessions (
+  id integer primary key autoincrement,
+  name text not null,
+  build text not null,
+  workflows text not null,                    -- JSON array: what it hosts
+  lease integer not null,                     -- microseconds from each renewal
+  lease_until integer not null,
+  started_at integer not null,
+  dead_at integer
+) strict;
