@@ -11,6 +11,11 @@
 //!
 //! **Time.** `Timestamp`s that decide are read from the database's clock inside the statement.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -514,7 +519,8 @@ pub struct Release {
 /// What a released run waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// Parked: this instant (`None`: none) or an inbox row. Refused while an inbox row exists.
+    /// Parked: this instant (`None`: none), the run's deadline if that is earlier, or an inbox row. Refused while an
+    /// inbox row exists.
     Due(Option<Timestamp>),
     /// Given back: pending, due at once for any worker.
     Now,
@@ -658,7 +664,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn open_journal(&self) -> Result<Box<dyn JournalConn>>;
 
     /// Opens a session, with the connection that renews its lease. Called on the liveness thread's own runtime.
-    async fn open_session(&self, session: &NewSession) -> Result<(SessionId, Timestamp, Box<dyn SessionConn>)>;
+    async fn open_session(
+        &self,
+        session: &NewSession,
+    ) -> Result<(SessionId, Timestamp, Box<dyn SessionConn>)>;
 
     /// A connection that hears what others do; it may miss things. While it lives and belongs to a session, it holds
     /// what tells others that the process lives.
@@ -691,7 +700,10 @@ pub trait JournalConn: Send {
 /// The connection that keeps a session alive.
 #[async_trait]
 pub trait SessionConn: Send {
-    /// Renews the lease by compare-and-set.
+    /// Renews the lease by compare-and-set. After an error the next call opens a connection of its own.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; the next call starts on a fresh connection.
     async fn renew(&mut self) -> Result<Renewed>;
 }
 
@@ -719,4 +731,25 @@ pub struct StoreOptions {
     pub codec: Arc<dyn Codec>,
     /// Connections of the shared pool (client calls, claims): at most this many.
     pub pool_size: u32,
+}
+
+/// Connects to the store that the URL names. The schema is not looked at: see [`Store::migrate`] and
+/// [`Store::check_schema`].
+///
+/// # Errors
+/// `Config` when the URL names no store of this build or cannot be used; `Unavailable` when nobody answers.
+pub async fn connect(options: StoreOptions) -> Result<Arc<dyn Store>> {
+    let scheme = options.url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(postgres::PostgresStore::connect(options).await?)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(sqlite::SqliteStore::connect(options).await?)),
+        _ => Err(StoreError::Config {
+            message: format!(
+                "no store of this build is called {scheme:?}; write postgres://user:password@host/database or \
+                 sqlite:path, and check the features of composer-runtime"
+            ),
+        }),
+    }
 }

@@ -115,7 +115,7 @@ pub(crate) fn done(seq: u32, value: &str) -> Entry {
         line: "src/shop.rs:1".into(),
     };
     let event =
-        Event::StepDone { step, attempt: 1, error: String::new(), outcome: Outcome::Ok(bytes(value)) };
+        Event::StepDone { step, attempt: 1, error: String::new(), gave_up: None, outcome: Outcome::Ok(bytes(value)) };
     entry(seq, event)
 }
 
