@@ -1,10 +1,33 @@
 //! What can go wrong, as the workflow sees it.
+//!
+//! Three kinds of errors meet in a workflow. The *declared* error of an activity stays the user's own type. What only
+//! the engine can say (timed out, cancelled, cannot be decoded) is a [`Failure`] and reaches the caller through
+//! `From<Failure>`. And [`Error`] takes any error there is, keeps its chain, and crosses the journal unchanged.
+
+mod durable;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use durable::{Error, Result, ResultExt};
+pub(crate) use durable::{Foreign, met_while};
+
 /// What only the engine can say about a call: it timed out, was cancelled, could not be decoded.
+///
+/// A typed error gets a place for it with one variant:
+///
+/// ```
+/// use composer_sdk::Failure;
+///
+/// #[derive(Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
+/// enum ChargeError {
+///     #[error("the card was declined")]
+///     Declined,
+///     #[error(transparent)]
+///     Engine(#[from] Failure),
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
@@ -34,6 +57,8 @@ pub enum FailureKind {
     Decode,
     /// The process died in the middle of a step that must not be repeated.
     Interrupted,
+    /// What was asked for cannot be done: a timer beyond the last instant, a retry policy without attempts.
+    Refused,
 }
 
 impl Failure {
@@ -47,6 +72,11 @@ impl Failure {
         self.attempts = attempts;
         self
     }
+
+    /// Whether trying again cannot help: the same values would be refused again.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self.kind, FailureKind::Encode | FailureKind::Decode | FailureKind::Refused)
+    }
 }
 
 impl fmt::Display for Failure {
@@ -56,3 +86,10 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// `Result<T, String>` is everybody's first try, and only this crate can write this.
+impl From<Failure> for String {
+    fn from(failure: Failure) -> String {
+        failure.message
+    }
+}

@@ -1,14 +1,58 @@
-//! Values into and out of the journal.
+//! Values into and out of the journal: JSON, strictly.
+//!
+//! What is written can be read back as it was, or it is refused at the call with the place of the fault: numbers that
+//! JSON cannot hold, options that would change their meaning, nesting that no reader follows, values beyond a limit
+//! (see [`encode`]). [`Digest`] tells one argument list from another.
+
+mod args;
+mod digest;
+mod encode;
+mod key;
+mod scan;
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::error::{Failure, FailureKind};
+
+#[doc(hidden)]
+pub use args::{Arg, Args, Given, arg, arg_ref};
+pub use digest::Digest;
 
 /// The bytes of one value: JSON.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Payload(Arc<[u8]>);
 
 impl Payload {
+    /// The longest value, in bytes. Longer ones belong into a store of their own, with their key in the journal.
+    pub const MAX_BYTES: usize = 16 * 1024 * 1024;
+
+    /// The deepest nesting of arrays and objects.
+    pub const MAX_DEPTH: usize = 127;
+
+    /// The bytes of a value.
+    ///
+    /// # Errors
+    /// When the value could not be read back as it is, or is too large; with the place of the fault.
+    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, Failure> {
+        encode::encode(value).map_err(|fault| fault.into_failure("the value"))
+    }
+
+    /// The value of the bytes.
+    ///
+    /// # Errors
+    /// When they are not a `T`, with the place of the fault.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.0).map_err(|why| {
+            let name = std::any::type_name::<T>();
+            Failure::new(
+                FailureKind::Decode,
+                format_args!("a journaled value cannot be read as `{name}`: {why}"),
+            )
+        })
+    }
+
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -21,24 +65,14 @@ impl From<Vec<u8>> for Payload {
     }
 }
 
-impl fmt::Debug for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", String::from_utf8_lossy(&self.0))
+impl From<&[u8]> for Payload {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
     }
 }
 
-/// What tells one input from another: 64 bits over its canonical form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Digest(u64);
-
-impl Digest {
-    /// The digest of an argument list.
-    pub fn of(input: &Payload) -> Self {
-        // FNV-1a, 64 bits (draft-eastlake-fnv): stable for ever, and an input is no adversary here.
-        let hash = input.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        Self(hash)
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(&self.0))
     }
 }

@@ -1,0 +1,15 @@
+//! All that workflow and activity code needs: `use composer_sdk::prelude::*;`
+//!
+//! An explicit import of the same name (`use tokio::time::sleep;`) wins over this glob without a word; the run then
+//! reports a wait on nothing durable.
+
+pub use std::time::Duration;
+
+pub use crate::{
+    activity,
+    error::{Error, Failure, Result, ResultExt},
+    join,
+    message::Signal,
+    select, try_join, workflow,
+    workflow::{DurationExt, sleep},
+};

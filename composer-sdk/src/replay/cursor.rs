@@ -1,0 +1,109 @@
+//! Pairs the journal's entries with the steps that the code has asked for, and makes commands of what has no entry.
+
+use super::{
+    Command,
+    report::Mismatch,
+    run::{Asked, Slot, State, Work, line},
+};
+use crate::{
+    id::Timestamp,
+    journal::{Step, StepKind},
+    payload::Digest,
+    payload::Payload,
+};
+
+/// The step that an entry names, if the code has asked for just that by now.
+pub(super) fn pair<'s>(
+    state: &'s mut State,
+    recorded: &Step,
+    ended: bool,
+) -> Result<&'s mut Asked, Box<Mismatch>> {
+    let fits = state.asked(recorded.number).is_some_and(|asked| {
+        let asked = &asked.step;
+        asked.kind == recorded.kind && asked.name == recorded.name && asked.digest == recorded.digest
+    });
+    if !fits {
+        return Err(mismatch(state, recorded.clone(), ended));
+    }
+    Ok(state.asked(recorded.number).expect("invariant: it was there a moment ago"))
+}
+
+/// The same for a fired timer, of which the journal repeats the number only.
+pub(super) fn pair_timer(state: &mut State, number: u32, ended: bool) -> Result<(), Box<Mismatch>> {
+    if state.asked(number).is_some_and(|asked| asked.step.kind == StepKind::Timer) {
+        return Ok(());
+    }
+    let digest = Digest::of(&Payload::from(b"[]".as_slice()));
+    let recorded = Step { number, kind: StepKind::Timer, name: "sleep".into(), digest, line: String::new() };
+    Err(mismatch(state, recorded, ended))
+}
+
+fn mismatch(state: &mut State, recorded: Step, ended: bool) -> Box<Mismatch> {
+    let asked = state.asked(recorded.number).map(|asked| asked.step.clone());
+    let settled = matches!(state.slot(recorded.number), Some(Slot::Settled));
+    let last_line = state.last.map(line).unwrap_or_default();
+    Box::new(Mismatch { recorded, asked, settled, ended, last_line })
+}
+
+/// What to do for the steps that were asked and dropped since the last time.
+pub(super) fn commands(state: &mut State, mut asked: Vec<u32>, abandoned: Vec<u32>) -> Vec<Command> {
+    asked.sort_unstable();
+    let mut commands: Vec<Command> = Vec::with_capacity(asked.len() + abandoned.len());
+    let round = state.round;
+    for number in asked {
+        let Some(step) = state.asked(number) else { continue };
+        // A step that was asked and dropped within one poll is still asked. In a replay that holds for the last poll
+        // only: whatever was dropped before that was dealt with in an earlier life.
+        if step.is_settled() || (step.abandoned && step.round != round) {
+            continue;
+        }
+        step.told = true;
+        commands.push(step.command());
+    }
+    commands.extend(
+        abandoned
+            .into_iter()
+            .filter(|number| state.asked(*number).is_some())
+            .map(|step| Command::Abandon { step }),
+    );
+    // Stable: what is asked and dropped at once is begun before it is stopped.
+    commands.sort_by_key(Command::step);
+    commands
+}
+
+/// What is left to do when the run has ended: stop what is open, and begin nothing that was not begun.
+pub(super) fn stop_everything(state: &mut State) -> Vec<Command> {
+    let round = state.round;
+    let open = std::mem::take(&mut state.open);
+    let not_begun = |step: &Asked| step.round == round && !step.told;
+    open.into_iter()
+        .filter(|number| !state.asked(*number).is_some_and(|step| not_begun(step)))
+        .map(|step| Command::Abandon { step })
+        .collect()
+}
+
+impl Asked {
+    /// The journal holds the instant at which the timer is due.
+    pub(super) fn arm(&mut self, at: Timestamp) {
+        if let Work::Timer { due, .. } = &mut self.work {
+            *due = at;
+            self.armed = true;
+        }
+    }
+
+    fn command(&self) -> Command {
+        match &self.work {
+            Work::Activity { input, options } => Command::RunActivity {
+                step: self.step.clone(),
+                input: input.clone(),
+                options: options.clone(),
+                attempts: self.attempts,
+                retry_at: self.retry_at,
+                scheduled_at: self.asked_at,
+            },
+            Work::Timer { due, after } => {
+                Command::SetTimer { step: self.step.clone(), due: *due, after: *after, armed: self.armed }
+            }
+        }
+    }
+}

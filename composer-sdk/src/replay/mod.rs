@@ -1,0 +1,456 @@
+//! The replay machine: runs a workflow against its journal. Pure: no clock, no I/O, no threads.
+//!
+//! ```text
+//!    journal ──feed──►  Machine  ──drive──►  Progress: Waiting, Done, Stuck
+//!                          │
+//!                          └─────take────►  Commands: what to do, in step order
+//! ```
+//!
+//! *Feed* one entry, *drive* the workflow until it can go no further, *take* what it asked for, *look* at its state.
+//! A first run and a replay take the same path: the workflow only sees values that are decoded from journaled bytes,
+//! one event at a time, in journal order, and is polled to quiescence in between. So combinators that poll in any
+//! order (`join!`, `select!`, `FuturesUnordered`) come to the same result each time.
+//!
+//! **What is guaranteed.** An entry is handed to the step of its number only if kind, name and input digest are those
+//! that the code has asked for by then; otherwise the run is [`Progress::Stuck`], both sides are shown, and no command
+//! comes out. A panic, a wait on nothing durable and a wake from outside end in the same way: never in the caller.
+//!
+//! **What is left to the owner.** To journal before feeding; to drive inside `tokio::task::coop::unconstrained`, since
+//! tokio's cooperative budget makes honest channels look foreign; to start nothing before the whole journal was fed.
+
+mod cursor;
+mod determinism;
+mod future;
+mod mailbox;
+mod report;
+mod run;
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+pub use report::{Mismatch, StuckReason};
+
+pub(crate) use future::{Ask, Leaf, MailboxLeaf};
+pub(crate) use run::{Answer, Run, Work, line};
+
+use crate::{
+    context::{self, Here},
+    definition::BodyFuture,
+    error::{Failure, FailureKind},
+    id::{RunId, Timestamp, WorkflowId},
+    journal::{Entry, Event, Outcome, Step},
+    options::ActivityOptions,
+    payload::Payload,
+    workflow::{Ended, WorkflowEntry},
+};
+
+/// How often a workflow may wake itself in a row without asking for or getting anything.
+const MAX_IDLE_POLLS: u32 = 100_000;
+
+/// A run as its machine needs it.
+#[derive(Clone)]
+pub struct Start {
+    /// The run.
+    pub run_id: RunId,
+    /// The user's key of it.
+    pub workflow_id: WorkflowId,
+    /// The workflow's code.
+    pub workflow: WorkflowEntry,
+    /// Its arguments.
+    pub input: Payload,
+    /// When a worker first took it: `now()` until the first event.
+    pub started_at: Timestamp,
+    /// Called, from any thread, when something outside the machine wakes the workflow. The owner then drives.
+    pub alarm: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// How far a workflow has come.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "a run that is done or stuck must not be driven on"]
+pub enum Progress {
+    /// It waits for events.
+    Waiting,
+    /// It ended.
+    Done(Finished),
+    /// It cannot go on with this code. The machine is of no more use.
+    Stuck(StuckReason),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// In which way.
+    pub status: FinishedStatus,
+    /// With what.
+    pub outcome: Outcome,
+    /// Why, for people, when it is not a value.
+    pub reason: Option<String>,
+    /// The places in the journal of the signals that nobody received.
+    pub unconsumed: Vec<u32>,
+}
+
+/// The ways in which a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FinishedStatus {
+    /// With a value.
+    Completed,
+    /// With an error.
+    Failed,
+    /// By a cancellation.
+    Cancelled,
+    /// By its own timeout.
+    TimedOut,
+}
+
+/// What a workflow wants done.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Command {
+    /// Carry out an activity.
+    RunActivity {
+        /// Which step it is.
+        step: Step,
+        /// Its arguments.
+        input: Payload,
+        /// How.
+        options: ActivityOptions,
+        /// How many attempts have failed so far.
+        attempts: u32,
+        /// The earliest instant of the next one.
+        retry_at: Option<Timestamp>,
+        /// When the workflow asked.
+        scheduled_at: Timestamp,
+    },
+    /// Wake the workflow at an instant.
+    SetTimer {
+        /// Which step it is.
+        step: Step,
+        /// The instant.
+        due: Timestamp,
+        /// The length, for one that was asked relative to `now()`.
+        after: Option<Duration>,
+        /// Whether the journal holds its `TimerSet`, so that the instant is fixed.
+        armed: bool,
+    },
+    /// The workflow has dropped the step: stop the activity, delete the timer. A later result is not delivered.
+    Abandon {
+        /// The step's number.
+        step: u32,
+    },
+}
+
+impl Command {
+    /// The number of the step that it is about.
+    pub fn step(&self) -> u32 {
+        match self {
+            Self::RunActivity { step, .. } | Self::SetTimer { step, .. } => step.number,
+            Self::Abandon { step } => *step,
+        }
+    }
+}
+
+/// One workflow and its journal, so far.
+pub struct Machine {
+    run: Arc<Run>,
+    waker: Waker,
+    start: Start,
+    body: Option<BodyFuture<'static, Ended>>,
+    /// Whether something was delivered (or nothing was polled yet) since the last drive.
+    dirty: bool,
+    begun: bool,
+    /// The run is to end in this way.
+    stop: Option<(FinishedStatus, Failure)>,
+    /// What an error's reason for people mentions.
+    last_failed: Option<String>,
+    end: Option<Progress>,
+}
+
+impl Machine {
+    /// A run before its first poll.
+    pub fn new(start: Start) -> Self {
+        let run = Run::new(&start);
+        Self {
+            waker: Waker::from(run.clone()),
+            run,
+            start,
+            body: None,
+            dirty: true,
+            begun: false,
+            stop: None,
+            last_failed: None,
+            end: None,
+        }
+    }
+
+    /// Takes one entry in. Drive after each that is delivered; if that was left out, it is made up for here.
+    ///
+    /// A journal is fed to its end even when the workflow has ended before: what the journal holds beyond the end
+    /// may show that the code has changed.
+    pub fn feed(&mut self, entry: &Entry) {
+        if self.dirty {
+            let _ = self.drive();
+        }
+        if matches!(self.end, Some(Progress::Stuck(_))) {
+            return;
+        }
+        match self.accept(entry) {
+            Ok(waker) => self.run.deliver(waker),
+            Err(mismatch) => self.end = Some(Progress::Stuck(StuckReason::Nondeterminism(mismatch))),
+        }
+    }
+
+    /// Polls the workflow until it waits for the next event, ends, or is stuck.
+    pub fn drive(&mut self) -> Progress {
+        self.dirty = false;
+        if self.end.is_none() {
+            match self.poll_to_quiescence() {
+                Progress::Waiting => return Progress::Waiting,
+                end => self.end = Some(end),
+            }
+            self.run.close();
+            self.drop_body();
+        }
+        match self.end.clone() {
+            Some(Progress::Done(finished)) => {
+                // Signals may have come after the end.
+                let unconsumed = self.run.lock().mailboxes.left();
+                Progress::Done(Finished { unconsumed, ..finished })
+            }
+            Some(end) => end,
+            None => Progress::Waiting,
+        }
+    }
+
+    /// The commands that are new since the last call, in step order. After a replay: everything that is still open,
+    /// with what the journal knows of it. Of a stuck run: none.
+    pub fn take(&mut self) -> Vec<Command> {
+        let mut state = self.run.lock();
+        let asked = std::mem::take(&mut state.asked);
+        let abandoned = std::mem::take(&mut state.abandoned);
+        match &self.end {
+            Some(Progress::Stuck(_)) => Vec::new(),
+            Some(_) => cursor::stop_everything(&mut state),
+            None => cursor::commands(&mut state, asked, abandoned),
+        }
+    }
+
+    /// The steps that were asked for and have no result yet.
+    pub fn open(&self) -> Vec<Step> {
+        let mut state = self.run.lock();
+        let open: Vec<u32> = state.open.iter().copied().collect();
+        open.into_iter().filter_map(|number| state.asked(number).map(|asked| asked.step.clone())).collect()
+    }
+
+    /// Whether the workflow waits for a signal.
+    pub fn waits_for_signals(&self) -> bool {
+        self.run.lock().mailboxes.has_waiters()
+    }
+
+    /// `file:line` of the last step that was asked for; empty before the first.
+    pub fn last_line(&self) -> String {
+        self.run.last_line()
+    }
+
+    /// Calls that were built and dropped without being awaited, in words, since the last call: work that the author
+    /// of the workflow may believe done. Worth a warning on the first run; a replay finds them again.
+    pub fn take_forgotten(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.run.lock().forgotten)
+    }
+
+    /// Lets another thread ask where a long poll is.
+    pub fn observer(&self) -> Observer {
+        Observer(self.run.clone())
+    }
+
+    /// Applies an entry to the state; returns whom to wake.
+    fn accept(&mut self, entry: &Entry) -> Result<Option<Waker>, Box<Mismatch>> {
+        let ended = self.end.is_some();
+        let mut state = self.run.lock();
+        let delivered = match &entry.event {
+            Event::StepDone { step, attempt, error, outcome, .. } => {
+                cursor::pair(&mut state, step, ended)?;
+                if !matches!(outcome, Outcome::Ok(_)) {
+                    self.last_failed = Some(format!(
+                        "step {} `{}` ({}) failed after {attempt} {}: {error}",
+                        step.number,
+                        step.name,
+                        step.line,
+                        if *attempt == 1 { "attempt" } else { "attempts" }
+                    ));
+                }
+                state.settle(step.number, Answer::Done(outcome.clone()))
+            }
+            Event::AttemptFailed { step, attempt, retry_at, .. } => {
+                let asked = cursor::pair(&mut state, step, ended)?;
+                asked.attempts = *attempt;
+                asked.retry_at = Some(*retry_at);
+                return Ok(None);
+            }
+            Event::TimerSet { step, due } => {
+                cursor::pair(&mut state, step, ended)?.arm(*due);
+                return Ok(None);
+            }
+            Event::TimerFired { step } => {
+                cursor::pair_timer(&mut state, *step, ended)?;
+                state.settle(*step, Answer::Fired)
+            }
+            Event::Signal { name, payload, .. } => state.mailboxes.arrive(name, entry.seq, payload.clone()),
+            Event::CancelRequested { reason, .. } => {
+                let words =
+                    if reason.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {reason}") };
+                let failure = Failure::new(FailureKind::Cancelled, words);
+                self.stop.get_or_insert((FinishedStatus::Cancelled, failure));
+                None
+            }
+            Event::RunTimedOut => {
+                let failure = Failure::new(FailureKind::TimedOut, "the run took longer than its timeout");
+                self.stop.get_or_insert((FinishedStatus::TimedOut, failure));
+                None
+            }
+        };
+        state.now = entry.at;
+        state.round += 1;
+        self.dirty = true;
+        Ok(delivered)
+    }
+
+    fn poll_to_quiescence(&mut self) -> Progress {
+        let mut idle = 0;
+        loop {
+            if let Some(end) = self.end_by_state() {
+                return end;
+            }
+            if !self.run.take_woken() {
+                break;
+            }
+            let before = self.run.lock().moves;
+            match self.poll() {
+                Ok(Poll::Pending) => {}
+                Ok(Poll::Ready(ended)) => {
+                    return self.end_by_state().unwrap_or_else(|| self.end_of_body(ended));
+                }
+                Err(message) => {
+                    return Progress::Stuck(StuckReason::Panicked { message, line: self.run.last_line() });
+                }
+            }
+            idle = if self.run.lock().moves == before { idle + 1 } else { 0 };
+            if idle > MAX_IDLE_POLLS {
+                return Progress::Stuck(StuckReason::Restless { line: self.run.last_line() });
+            }
+        }
+        if self.run.lock().waits_on_something_durable() {
+            Progress::Waiting
+        } else {
+            Progress::Stuck(StuckReason::NothingDurable { line: self.run.last_line() })
+        }
+    }
+
+    /// What ends the run before, between and after polls, whatever its body says.
+    fn end_by_state(&mut self) -> Option<Progress> {
+        let (stuck, failed) = {
+            let mut state = self.run.lock();
+            (state.stuck.take(), state.failed.take())
+        };
+        if let Some(reason) = stuck {
+            return Some(Progress::Stuck(reason));
+        }
+        if self.run.was_woken_from_outside() {
+            return Some(Progress::Stuck(StuckReason::ForeignWake { line: self.run.last_line() }));
+        }
+        let (status, failure) = match failed {
+            Some(failure) => (FinishedStatus::Failed, failure),
+            None => self.stop.take()?,
+        };
+        let reason = Some(failure.message.clone());
+        Some(Progress::Done(Finished {
+            status,
+            outcome: Outcome::Failed(failure),
+            reason,
+            unconsumed: Vec::new(),
+        }))
+    }
+
+    fn end_of_body(&mut self, ended: Ended) -> Progress {
+        let Ended { outcome, error } = ended;
+        let (status, reason) = match &outcome {
+            Outcome::Ok(_) => (FinishedStatus::Completed, None),
+            Outcome::Err(_) | Outcome::Failed(_) => {
+                let reason = match self.last_failed.take() {
+                    Some(step) => format!("{error}; {step}"),
+                    None => error,
+                };
+                (FinishedStatus::Failed, Some(reason))
+            }
+        };
+        Progress::Done(Finished { status, outcome, reason, unconsumed: Vec::new() })
+    }
+
+    /// One poll, with the context set. A panic comes back as its text.
+    fn poll(&mut self) -> Result<Poll<Ended>, String> {
+        let _here = context::enter(Here::Workflow(self.run.clone()));
+        // Makes `futures::executor::block_on` inside the workflow panic instead of hanging the thread for ever. It is
+        // taken already when a machine is driven inside such an executor, as in tests.
+        let _executor = futures::executor::enter().ok();
+        let mut task = Context::from_waker(&self.waker);
+        let begin = !std::mem::replace(&mut self.begun, true);
+        let (body, start, run) = (&mut self.body, &self.start, &self.run);
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            if begin {
+                match start.workflow.begin(&start.input) {
+                    Ok(begun) => *body = Some(begun),
+                    Err(why) => {
+                        let (why, source) = (why.to_string(), start.workflow.source);
+                        run.lock().stuck = Some(StuckReason::Undecodable { why, source });
+                    }
+                }
+            }
+            match body {
+                Some(body) => body.as_mut().poll(&mut task),
+                None => Poll::Pending,
+            }
+        }));
+        polled.map_err(words_of)
+    }
+
+    /// Drops the body. Its `Drop` code can do nothing durable, and a panic in it ends here.
+    fn drop_body(&mut self) {
+        if let Some(body) = self.body.take() {
+            let _here = context::enter(Here::Dropping(Some(self.run.clone())));
+            let _ = catch_unwind(AssertUnwindSafe(move || drop(body)));
+        }
+    }
+}
+
+/// An evicted run: the body of a machine that is not needed any more.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.run.close();
+        self.drop_body();
+    }
+}
+
+/// Asks from another thread where a workflow is, while it is being driven.
+#[derive(Clone)]
+pub struct Observer(Arc<Run>);
+
+impl Observer {
+    /// `file:line` of the last step that was asked for; empty before the first.
+    pub fn last_line(&self) -> String {
+        self.0.last_line()
+    }
+}
+
+/// The text of a panic.
+fn words_of(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&'static str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    // Dropping the payload may run user code, and panic again.
+    let _ = catch_unwind(AssertUnwindSafe(move || drop(panic)));
+    text.unwrap_or_else(|| "a panic that carries no text".to_owned())
+}
