@@ -6,11 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod apt;
+pub mod book;
 pub mod command;
 pub mod guard;
 pub mod postgres;
 pub mod servers;
 pub mod test;
+pub mod tidy;
+pub mod verify;
 
 /// What went wrong, in words for the person at the terminal: what, where, and what to do next.
 pub type Error = String;

@@ -6,13 +6,16 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use xtask::servers::Servers;
-use xtask::{Result, guard, test};
+use xtask::{Result, book, guard, test, tidy, verify};
 
 const HELP: &str = "\
 cargo xtask <command>
 
   test [filter…] [cargo test options] [-- test program arguments]
                run all tests (or those whose names contain a filter) beside private servers
+  verify       everything that CI checks: format, lints, documentation, each feature alone, the book, the tests
+  tidy         the rules that can be read off the source
+  book         check the book, and build it where mdbook is installed
   with <command> [argument…]
                run any command beside private servers; it finds PostgreSQL in COMPOSER_TEST_POSTGRES";
 
@@ -34,6 +37,9 @@ fn dispatch(args: &[String]) -> Result<()> {
     };
     match command {
         "test" => test::run(args),
+        "verify" => verify::verify(),
+        "tidy" => tidy::run(),
+        "book" => book::run(),
         "with" => with(args),
         // Not for people: see the module.
         "guard" => {

@@ -207,7 +207,6 @@ fn places() -> Vec<PathBuf> {
         ("/usr", "pgsql-"),
         ("/opt/homebrew/opt", "postgresql"),
         ("/usr/local/opt", "postgresql"),
-        ("/home/linuxbrew/.linuxbrew/opt", "postgresql"),
         ("/Applications/Postgres.app/Contents/Versions", ""),
     ] {
         places.extend(versions(Path::new(parent), prefix).into_iter().map(|version| version.join("bin")));
