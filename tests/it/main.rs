@@ -1,8 +1,9 @@
 //! The promises, each a test named as a sentence.
 //!
 //! `conformance` holds what every store promises, and runs on each of them; `support` gives every test a database of
-//! its own.
+//! its own; `tidy` reads the rules of ARCHITECTURE.md off the source.
 
 mod conformance;
 mod sqlite;
 mod support;
+mod tidy;

@@ -76,8 +76,13 @@ fn step_done(seq: u32, text: &str) -> Entry {
         digest: Digest::of(&payload("x")),
         line: "a.rs:1".into(),
     };
-    let event =
-        Event::StepDone { step, attempt: 1, error: String::new(), outcome: Outcome::Ok(payload(text)) };
+    let event = Event::StepDone {
+        step,
+        attempt: 1,
+        error: String::new(),
+        gave_up: None,
+        outcome: Outcome::Ok(payload(text)),
+    };
     Entry { seq, at: Timestamp::from_micros(5), event }
 }
 

@@ -61,14 +61,14 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts it.
+    /// Starts it; errors name it as `shown`.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn spawn(command: &mut Command) -> Result<Self> {
+    pub fn spawn(command: &mut Command, shown: String) -> Result<Self> {
         // A background group must not read from the terminal: it would be stopped.
         let child = command.process_group(0).stdin(Stdio::null()).spawn();
-        Ok(Self { child: child.map_err(|e| cannot_start(command, &e))?, shown: shown(command) })
+        Ok(Self { child: child.map_err(|e| format!("cannot start {shown}: {e}"))?, shown })
     }
 
     /// The group's id.

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::command::Group;
+use crate::command::{Group, shown};
 use crate::{Result, apt, postgres};
 
 /// The variable that tells tests where PostgreSQL is: the URL of a role that may create databases and roles.
@@ -76,7 +76,8 @@ impl Servers {
                 command.env_remove(name);
             }
         }
-        let mut group = Group::spawn(command.env(POSTGRES, &self.postgres_url))?;
+        let shown = shown(command); // before the variable, which means nothing once the servers are gone
+        let mut group = Group::spawn(command.env(POSTGRES, &self.postgres_url), shown)?;
         if let Some(lifeline) = &mut self.lifeline {
             writeln!(lifeline, "{}", group.id())
                 .map_err(|e| format!("the guard of the servers is gone: {e}"))?;

@@ -114,8 +114,13 @@ pub(crate) fn done(seq: u32, value: &str) -> Entry {
         digest: Digest::of(&bytes("[]")),
         line: "src/shop.rs:1".into(),
     };
-    let event =
-        Event::StepDone { step, attempt: 1, error: String::new(), gave_up: None, outcome: Outcome::Ok(bytes(value)) };
+    let event = Event::StepDone {
+        step,
+        attempt: 1,
+        error: String::new(),
+        gave_up: None,
+        outcome: Outcome::Ok(bytes(value)),
+    };
     entry(seq, event)
 }
 
