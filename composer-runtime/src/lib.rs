@@ -1,3 +1,28 @@
-//! Client, worker and stores.
+//! Durable execution for Rust as a library: what a process needs to host or start runs.
+//!
+//! [`Composer`] connects to a database; [`Composer::worker`] hosts workflows, [`Composer::start`] starts them. The
+//! workflows themselves need `composer-sdk` alone.
 
+mod background;
+mod client;
+mod clock;
+mod config;
+mod error;
+mod host;
+mod hub;
+mod journal_writer;
+mod lease;
+mod metrics;
+mod registry;
+mod session;
 pub mod store;
+mod task;
+mod worker;
+
+pub use crate::{
+    client::{Composer, ComposerBuilder, Json, Line, Returns, RunHandle, Start},
+    error::Error,
+    metrics::Counts,
+    store::{Codec, IdPolicy, MessageContent, RunFilter, RunRow, SessionId, Status, StoreError},
+    worker::{Worker, WorkerBuilder},
+};

@@ -1,0 +1,314 @@
+//! A run, as a client holds it.
+
+use std::{fmt, marker::PhantomData};
+
+use composer_sdk::{
+    Workflow,
+    error::Failure,
+    id::{RunId, Timestamp, WorkflowId},
+    journal::{Entry, Event, Outcome},
+    message::Signal,
+    payload::Payload,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::Composer;
+use crate::{
+    error::Error,
+    store::{MessageContent, NewMessage, RunRow, Sent, Topic},
+};
+
+/// The longest name of a signal, in bytes.
+const SIGNAL_NAME: usize = 256;
+/// The longest reason of a cancel, in bytes.
+const REASON: usize = 4096;
+/// Entries of a journal read at once.
+const READ: u32 = 1_000;
+
+/// What a run returns, seen by a client: the workflow's own type, or [`Json`] where its code is not at hand.
+pub trait Returns: 'static {
+    /// The value of [`RunHandle::result`].
+    type Output;
+    #[doc(hidden)]
+    fn decode(outcome: &Outcome) -> Result<Self::Output, Failure>;
+}
+
+impl<W: Workflow> Returns for W {
+    type Output = W::Output;
+    fn decode(outcome: &Outcome) -> Result<Self::Output, Failure> {
+        <W as composer_sdk::Definition>::decode(outcome)
+    }
+}
+
+/// The result of a run whose workflow is known by its name only: its value or its error, as JSON.
+#[derive(Debug, Clone, Copy)]
+pub enum Json {}
+
+impl Returns for Json {
+    type Output = Result<serde_json::Value, serde_json::Value>;
+    fn decode(outcome: &Outcome) -> Result<Self::Output, Failure> {
+        match outcome {
+            Outcome::Ok(value) => value.decode().map(Ok),
+            Outcome::Err(error) => error.decode().map(Err),
+            Outcome::Failed(failure) => Err(failure.clone()),
+        }
+    }
+}
+
+/// A run: wait for it, signal it, look at it. Cheap to clone; holds nothing in the database.
+pub struct RunHandle<W = Json> {
+    composer: Composer,
+    run_id: RunId,
+    workflow_id: WorkflowId,
+    already: bool,
+    _returns: PhantomData<fn() -> W>,
+}
+
+impl<W> RunHandle<W> {
+    pub(super) fn new(composer: Composer, run_id: RunId, workflow_id: WorkflowId, already: bool) -> Self {
+        Self { composer, run_id, workflow_id, already, _returns: PhantomData }
+    }
+
+    /// The run's own id.
+    pub fn run_id(&self) -> RunId {
+        self.run_id
+    }
+
+    /// Your key for it; for a run without one, the run id as text.
+    pub fn workflow_id(&self) -> &WorkflowId {
+        &self.workflow_id
+    }
+
+    /// Whether the run was there before this handle: the start found it.
+    pub fn already(&self) -> bool {
+        self.already
+    }
+
+    /// Sends a signal. When this returns, the signal is durable: the run sees it, or lists it as unconsumed.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the run has ended; [`Error::Run`] when the value cannot be encoded.
+    pub async fn signal<T: Serialize + DeserializeOwned>(
+        &self,
+        signal: &Signal<T>,
+        value: T,
+    ) -> Result<(), Error> {
+        let payload = signal.encode(&value)?;
+        self.send(NewMessage::Signal { name: check_name(signal.name())?, payload }).await.map(drop)
+    }
+
+    /// Sends a signal by its name, with a value as JSON.
+    ///
+    /// # Errors
+    /// As [`RunHandle::signal`].
+    pub async fn signal_json(&self, name: &str, value: &serde_json::Value) -> Result<(), Error> {
+        let payload = Payload::encode(value)?;
+        self.send(NewMessage::Signal { name: check_name(name)?, payload }).await.map(drop)
+    }
+
+    /// Asks the run to cancel. When this returns the request is durable; who wins against an end that comes at the
+    /// same time, only the run's status says: wait for [`RunHandle::result`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the run had ended before.
+    pub async fn cancel(&self, reason: &str) -> Result<(), Error> {
+        let reason: String = reason.chars().filter(|c| *c != '\0').collect();
+        let end = reason.floor_char_boundary(REASON);
+        self.send(NewMessage::Cancel { reason: reason[..end].to_owned() }).await.map(drop)
+    }
+
+    async fn send(&self, message: NewMessage) -> Result<Sent, Error> {
+        let id = || self.workflow_id.to_string();
+        match self.composer.store().send(self.run_id, &message).await? {
+            Sent::NoRun => Err(Error::NoRun { id: id() }),
+            Sent::NotOpen(status) => Err(Error::Closed { id: id(), status }),
+            sent => {
+                self.composer.hub().start(self.composer.store(), self.composer.poll());
+                self.composer.hub().notify(if sent == Sent::Closed { Topic::Ends } else { Topic::Inbox });
+                Ok(sent)
+            }
+        }
+    }
+
+    /// Where the run stands, and why.
+    ///
+    /// # Errors
+    /// [`Error::NoRun`] when it was deleted.
+    pub async fn status(&self) -> Result<RunRow, Error> {
+        let row = self.composer.store().run(self.run_id).await?;
+        row.ok_or_else(|| Error::NoRun { id: self.workflow_id.to_string() })
+    }
+
+    /// The run's journal, as lines for people: what was asked, what came of it, with attempts and errors.
+    ///
+    /// # Errors
+    /// [`Error::NoRun`] when it was deleted.
+    pub async fn journal(&self) -> Result<Vec<Line>, Error> {
+        let mut entries = vec![];
+        loop {
+            let after = entries.last().map_or(0, |entry: &Entry| entry.seq);
+            let page = self.composer.store().journal(self.run_id, after, READ).await?;
+            let last = page.len() < READ as usize;
+            entries.extend(page);
+            if last {
+                break;
+            }
+        }
+        // The row is read after the entries: a run that ends meanwhile shows its end only with all of its journal.
+        let row = self.status().await?;
+        Ok(lines(&row, &entries))
+    }
+
+    /// What the run, once closed, never received.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub async fn unconsumed(&self) -> Result<Vec<MessageContent>, Error> {
+        Ok(self.composer.store().unconsumed(self.run_id).await?)
+    }
+}
+
+impl<W: Returns> RunHandle<W> {
+    /// Waits for the run's end. What the workflow returned, also its declared error, is the value; a run that was
+    /// cancelled or timed out is told through the workflow's error type (`From<Failure>`).
+    ///
+    /// # Errors
+    /// [`Error::Run`] when the engine has something to say to a workflow that returns no `Result`; [`Error::NoRun`]
+    /// when the run was deleted.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub async fn result(&self) -> Result<W::Output, Error> {
+        let end = self.composer.hub().wait(self.composer.store(), self.run_id, self.composer.poll());
+        let end = end.await.map_err(|_| Error::NoRun { id: self.workflow_id.to_string() })?;
+        Ok(W::decode(&end.outcome)?)
+    }
+}
+
+fn check_name(name: &str) -> Result<String, Error> {
+    if name.is_empty() || name.len() > SIGNAL_NAME || name.contains('\0') {
+        let message = format!("a signal's name has 1 to {SIGNAL_NAME} bytes, without NUL");
+        return Err(Failure::new(composer_sdk::error::FailureKind::Encode, message).into());
+    }
+    Ok(name.to_owned())
+}
+
+impl<W> Clone for RunHandle<W> {
+    fn clone(&self) -> Self {
+        Self::new(self.composer.clone(), self.run_id, self.workflow_id.clone(), self.already)
+    }
+}
+
+impl<W> fmt::Debug for RunHandle<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle")
+            .field("run_id", &self.run_id)
+            .field("workflow_id", &self.workflow_id)
+            .finish()
+    }
+}
+
+/// One line of a journal, for people: a local step that took one row shows as two, asked and done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Line {
+    /// The entry it comes from; 0 for the start, and none for the end.
+    pub seq: Option<u32>,
+    /// When.
+    pub at: Timestamp,
+    /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `attempt_failed`, `timer_set`,
+    /// `timer_fired`, `signal`, `cancel_requested`, `run_timed_out`, `run_completed`, `run_failed`, `run_cancelled`.
+    pub kind: &'static str,
+    /// The step's number.
+    pub step: Option<u32>,
+    /// The name of the workflow, activity or signal.
+    pub name: String,
+    /// The attempt.
+    pub attempt: Option<u32>,
+    /// The error's chain, and what follows from it; when a timer is due.
+    pub detail: String,
+}
+
+fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
+    let line = |seq, at, kind| Line {
+        seq,
+        at,
+        kind,
+        step: None,
+        name: String::new(),
+        attempt: None,
+        detail: String::new(),
+    };
+    let start = Line { name: row.workflow.clone(), ..line(Some(0), row.created_at, "started") };
+    let mut asked = std::collections::HashSet::new();
+    let mut lines = vec![start];
+    for entry in entries {
+        let own = |kind| line(Some(entry.seq), entry.at, kind);
+        match &entry.event {
+            Event::StepDone { step, attempt, error, gave_up, .. } => {
+                if asked.insert(step.number) {
+                    let (number, name) = (Some(step.number), step.name.clone());
+                    lines.push(Line {
+                        step: number,
+                        name,
+                        detail: step.line.clone(),
+                        ..own("step_scheduled")
+                    });
+                }
+                let kind = if error.is_empty() { "step_completed" } else { "step_failed" };
+                let why = gave_up.map(|why| match why {
+                    composer_sdk::journal::GaveUp::Permanent => " (not retryable)",
+                    composer_sdk::journal::GaveUp::Attempts => " (attempts used up)",
+                    _ => " (out of time)",
+                });
+                lines.push(Line {
+                    step: Some(step.number),
+                    name: step.name.clone(),
+                    attempt: Some(*attempt),
+                    detail: format!("{error}{}", why.unwrap_or_default()),
+                    ..own(kind)
+                });
+            }
+            Event::AttemptFailed { step, attempt, error, .. } => {
+                if asked.insert(step.number) {
+                    let (number, name) = (Some(step.number), step.name.clone());
+                    lines.push(Line {
+                        step: number,
+                        name,
+                        detail: step.line.clone(),
+                        ..own("step_scheduled")
+                    });
+                }
+                lines.push(Line {
+                    step: Some(step.number),
+                    name: step.name.clone(),
+                    attempt: Some(*attempt),
+                    detail: format!("{error} (will be retried)"),
+                    ..own("attempt_failed")
+                });
+            }
+            Event::TimerSet { step, due } => lines.push(Line {
+                step: Some(step.number),
+                name: step.name.clone(),
+                detail: format!("due {}", due.as_micros()),
+                ..own("timer_set")
+            }),
+            Event::TimerFired { step } => lines.push(Line { step: Some(*step), ..own("timer_fired") }),
+            Event::Signal { name, .. } => lines.push(Line { name: name.clone(), ..own("signal") }),
+            Event::CancelRequested { reason, .. } => {
+                lines.push(Line { detail: reason.clone(), ..own("cancel_requested") });
+            }
+            other => lines.push(own(other.name())),
+        }
+    }
+    use crate::store::Status;
+    let end = match row.status {
+        Status::Completed => "run_completed",
+        Status::Failed => "run_failed",
+        Status::Cancelled => "run_cancelled",
+        _ => return lines,
+    };
+    let at = row.closed_at.unwrap_or(row.created_at);
+    lines.push(Line { detail: row.reason.clone().unwrap_or_default(), ..line(None, at, end) });
+    lines
+}

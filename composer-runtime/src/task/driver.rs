@@ -1,0 +1,444 @@
+//! What a hosted run does next, decided without touching the world.
+//!
+//! The driver joins the replay machine with the journal, the steps under way, timers and retries. It is fed what
+//! happened (an attempt ended, time passed, mail came, a write became durable) and answers with what to do: entries
+//! to write, attempts to start or to stop. It keeps three promises:
+//!
+//! * *Durable before visible*: an attempt starts only when every entry that was decided before it is durable.
+//! * *One order*: entries leave in the order in which the workflow saw them; nothing is delivered past a decision.
+//! * *No open step at the end*: what is under way when the workflow ends is stopped, and settles, before the end is
+//!   written.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use composer_sdk::{
+    id::Timestamp,
+    journal::{Entry, Event, Outcome, Step},
+    options::ActivityOptions,
+    payload::Payload,
+    replay::{Command, Finished, FinishedStatus, Machine, Progress, Start},
+};
+
+use super::activity::{AttemptEnd, Decision, decide};
+use crate::store::{End, Message, MessageContent, Status};
+
+/// What to do now.
+#[derive(Debug, Default)]
+pub(crate) struct Todo {
+    /// Entries after `prev`, and the end.
+    pub(crate) write: Option<Write>,
+    /// Attempts to start, in step order.
+    pub(crate) start: Vec<Attempt>,
+    /// Steps whose attempt is to be stopped.
+    pub(crate) stop: Vec<u32>,
+}
+
+/// Entries to write together.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) prev: u32,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) end: Option<End>,
+}
+
+/// One attempt to start.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    pub(crate) activity: Activity,
+    pub(crate) attempt: u32,
+}
+
+/// An activity that the workflow asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Activity {
+    pub(crate) step: Step,
+    pub(crate) input: Payload,
+    pub(crate) options: ActivityOptions,
+    pub(crate) scheduled_at: Timestamp,
+    /// Attempts that failed so far.
+    pub(crate) failed: u32,
+}
+
+/// An open step.
+#[derive(Debug)]
+enum Open {
+    Timer {
+        due: Timestamp,
+    },
+    /// Asked for; waits for what it depends on to be durable, then for its instant.
+    Waiting {
+        activity: Activity,
+        not_before: Option<Timestamp>,
+    },
+    Attempting {
+        activity: Activity,
+        attempt: u32,
+    },
+    /// Nobody waits for it any more; told to stop.
+    Stopping,
+}
+
+/// See the module.
+pub(crate) struct Driver {
+    /// `None` once the workflow has ended, or is stuck.
+    machine: Option<Machine>,
+    /// The build, for a run that gets stuck.
+    build: String,
+    deadline: Option<Timestamp>,
+    /// The last entry decided, sent, and durable.
+    decided: u32,
+    durable: u32,
+    last_at: Timestamp,
+    entries: Vec<Entry>,
+    steps: HashMap<u32, Open>,
+    /// Waiting steps by the entry that must be durable first; that entry never decreases.
+    gated: VecDeque<(u32, u32)>,
+    /// Timers and waiting steps by their instant.
+    timers: BTreeSet<(Timestamp, u32)>,
+    rests: BTreeSet<(Timestamp, u32)>,
+    start: Vec<Attempt>,
+    stop: Vec<u32>,
+    under_way: usize,
+    end: Option<End>,
+    end_sent: bool,
+    draining: bool,
+    mail: BTreeSet<i64>,
+    forgotten: Vec<String>,
+}
+
+impl Driver {
+    /// Replays a journal. Timers that were asked for but never armed count from `claimed_at`.
+    pub(crate) fn new(
+        start: Start,
+        journal: &[Entry],
+        claimed_at: Timestamp,
+        deadline: Option<Timestamp>,
+        build: String,
+    ) -> Self {
+        let last_at = journal.last().map_or(start.started_at, |entry| entry.at);
+        let last = journal.last().map_or(0, |entry| entry.seq);
+        let mut driver = Self {
+            machine: None,
+            build,
+            deadline,
+            decided: last,
+            durable: last,
+            last_at,
+            entries: vec![],
+            steps: HashMap::new(),
+            gated: VecDeque::new(),
+            timers: BTreeSet::new(),
+            rests: BTreeSet::new(),
+            start: vec![],
+            stop: vec![],
+            under_way: 0,
+            end: None,
+            end_sent: false,
+            draining: false,
+            mail: BTreeSet::new(),
+            forgotten: vec![],
+        };
+        let mut machine = Machine::new(start);
+        journal.iter().for_each(|entry| machine.feed(entry));
+        let progress = machine.drive();
+        // What a first run has warned of, a replay finds again.
+        machine.take_forgotten();
+        driver.machine = Some(machine);
+        driver.follow(progress, Some(claimed_at));
+        driver
+    }
+
+    /// An attempt is over.
+    pub(crate) fn attempt_ended(
+        &mut self,
+        step: u32,
+        attempt: u32,
+        end: AttemptEnd,
+        now: Timestamp,
+        random: f64,
+    ) {
+        match self.steps.remove(&step) {
+            Some(Open::Stopping) => self.under_way -= 1,
+            Some(Open::Attempting { activity, attempt: current }) if current == attempt => {
+                self.under_way -= 1;
+                match decide(&activity, attempt, end, now, random) {
+                    Decision::Again => self.wait_for(activity, None),
+                    Decision::Deliver(event) => self.deliver(event, now),
+                    Decision::Retry { error, retry_at } => {
+                        self.retry(activity, attempt, error, retry_at, now)
+                    }
+                }
+            }
+            // A late report of an attempt that was given up.
+            Some(other) => drop(self.steps.insert(step, other)),
+            None => {}
+        }
+    }
+
+    fn retry(
+        &mut self,
+        mut activity: Activity,
+        attempt: u32,
+        error: String,
+        retry_at: Timestamp,
+        now: Timestamp,
+    ) {
+        let step = activity.step.clone();
+        self.record(Event::AttemptFailed { step, attempt, error, retry_at }, now);
+        activity.failed = attempt;
+        self.wait_for(activity, Some(retry_at));
+    }
+
+    /// Messages from the inbox, in order; those already taken are passed over.
+    pub(crate) fn mail(&mut self, messages: Vec<Message>, now: Timestamp) {
+        for message in messages {
+            if self.end.is_some() || !self.mail.insert(message.id) {
+                continue;
+            }
+            let inbox = message.id;
+            let event = match message.content {
+                MessageContent::Signal { name, payload } => Event::Signal { name, inbox, payload },
+                MessageContent::Cancel { reason } => Event::CancelRequested { inbox, reason },
+            };
+            self.deliver(event, now);
+        }
+    }
+
+    /// Time has passed: fires what is due, in due order.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) && self.end.is_none() {
+            self.deliver(Event::RunTimedOut, now);
+        }
+        while let Some((due, step)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
+            self.timers.remove(&(due, step));
+            self.steps.remove(&step);
+            self.deliver(Event::TimerFired { step }, now);
+        }
+        while let Some((at, step)) =
+            self.rests.first().copied().filter(|(at, _)| *at <= now && !self.draining)
+        {
+            self.rests.remove(&(at, step));
+            self.begin(step);
+        }
+    }
+
+    /// Everything up to `upto` is durable.
+    pub(crate) fn written(&mut self, upto: u32, now: Timestamp) {
+        self.durable = self.durable.max(upto);
+        self.open_gates(now);
+    }
+
+    /// Something outside the journal woke the workflow: the machine says what it makes of it.
+    pub(crate) fn alarm(&mut self) {
+        if let Some(machine) = &mut self.machine {
+            let progress = machine.drive();
+            self.follow(progress, None);
+        }
+    }
+
+    /// Begin nothing new.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Stop everything under way; it will not count as an attempt.
+    pub(crate) fn stop_all(&mut self) {
+        self.draining = true;
+        let under_way = self.steps.iter().filter(|(_, open)| matches!(open, Open::Attempting { .. }));
+        self.stop.extend(under_way.map(|(step, _)| *step));
+    }
+
+    /// The run cannot go on here: stuck, with the reason in words.
+    pub(crate) fn give_up(&mut self, reason: String) {
+        self.finish(End::Stuck { reason, build: self.build.clone() });
+    }
+
+    /// Drops what was decided but not accepted; returns the last durable entry.
+    pub(crate) fn forget_unwritten(&mut self) -> u32 {
+        self.machine = None;
+        self.entries.clear();
+        self.decided = self.durable;
+        self.end_sent = true;
+        self.durable
+    }
+
+    /// What is to be done, once.
+    pub(crate) fn take(&mut self, now: Timestamp) -> Todo {
+        self.open_gates(now);
+        let settled = self.under_way == 0;
+        let end = if settled && !self.end_sent { self.end.clone() } else { None };
+        self.end_sent |= end.is_some();
+        let entries = std::mem::take(&mut self.entries);
+        let prev = self.decided - entries.len() as u32;
+        let write = (!entries.is_empty() || end.is_some()).then_some(Write { prev, entries, end });
+        Todo { write, start: std::mem::take(&mut self.start), stop: std::mem::take(&mut self.stop) }
+    }
+
+    /// Calls that the workflow built and dropped, in words, once.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    /// When time alone changes something.
+    pub(crate) fn next_instant(&self) -> Option<Timestamp> {
+        if self.end.is_some() {
+            return None;
+        }
+        let rest = self.rests.first().filter(|_| !self.draining);
+        [self.timers.first().map(|(at, _)| *at), rest.map(|(at, _)| *at), self.deadline]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether nothing is under way and nothing is on its way to the journal.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way == 0 && self.end.is_none() && self.entries.is_empty() && self.durable == self.decided
+    }
+
+    /// For a run that is let go: when it is due again, or `Err` when it has something to do at once.
+    pub(crate) fn due(&self) -> Result<Option<Timestamp>, AtOnce> {
+        if !self.gated.is_empty() || !self.start.is_empty() {
+            return Err(AtOnce);
+        }
+        let instants = [self.timers.first().map(|(at, _)| *at), self.rests.first().map(|(at, _)| *at)];
+        Ok(instants.into_iter().flatten().min())
+    }
+
+    // ------------------------------------------------------------------------------------------------ inside
+
+    /// An event that the workflow sees.
+    fn deliver(&mut self, event: Event, now: Timestamp) {
+        self.record(event, now);
+        if let Some(machine) = &mut self.machine {
+            let progress = machine.drive();
+            self.follow(progress, None);
+        }
+    }
+
+    /// An entry. The machine is fed exactly what a replay would feed it.
+    fn record(&mut self, event: Event, now: Timestamp) {
+        let Some(machine) = &mut self.machine else { return };
+        self.decided += 1;
+        self.last_at = self.last_at.max(now);
+        let entry = Entry { seq: self.decided, at: self.last_at, event };
+        machine.feed(&entry);
+        self.entries.push(entry);
+    }
+
+    /// What the machine has come to, and what it asks for.
+    fn follow(&mut self, progress: Progress, resumed: Option<Timestamp>) {
+        self.absorb(resumed);
+        match progress {
+            Progress::Waiting => {}
+            Progress::Done(finished) => self.finish(closed(finished)),
+            Progress::Stuck(reason) => self.give_up(reason.to_string()),
+        }
+    }
+
+    fn absorb(&mut self, resumed: Option<Timestamp>) {
+        let Some(machine) = &mut self.machine else { return };
+        self.forgotten.append(&mut machine.take_forgotten());
+        for command in machine.take() {
+            match command {
+                Command::RunActivity { step, input, options, attempts, retry_at, scheduled_at } => {
+                    let activity = Activity { step, input, options, scheduled_at, failed: attempts };
+                    self.wait_for(activity, retry_at);
+                }
+                Command::SetTimer { step, due, after, armed } => {
+                    let number = step.number;
+                    // A sleep that was asked for before an outage, but never armed, counts from the claim.
+                    let fresh = after.zip(resumed).map(|(after, from)| from.saturating_add(after));
+                    let due = if armed { due } else { fresh.map_or(due, |fresh| fresh.max(due)) };
+                    if !armed {
+                        self.record(Event::TimerSet { step, due }, self.last_at);
+                    }
+                    self.timers.insert((due, number));
+                    self.steps.insert(number, Open::Timer { due });
+                }
+                Command::Abandon { step } => self.abandon(step),
+                _ => self.give_up("the workflow asked for something that this version cannot do".into()),
+            }
+        }
+    }
+
+    fn abandon(&mut self, step: u32) {
+        if let Some(place) = self.start.iter().position(|attempt| attempt.activity.step.number == step) {
+            // It never left: nobody would report its end.
+            self.start.remove(place);
+            self.steps.remove(&step);
+            self.under_way -= 1;
+            return;
+        }
+        match self.steps.remove(&step) {
+            Some(Open::Attempting { .. } | Open::Stopping) => {
+                self.stop.push(step);
+                self.steps.insert(step, Open::Stopping);
+            }
+            Some(Open::Timer { due }) => drop(self.timers.remove(&(due, step))),
+            Some(Open::Waiting { not_before, .. }) => {
+                self.rests.retain(|(_, resting)| not_before.is_none() || *resting != step);
+                self.gated.retain(|(_, gated)| *gated != step);
+            }
+            None => {}
+        }
+    }
+
+    /// The workflow has ended: everything open is abandoned.
+    fn finish(&mut self, end: End) {
+        if self.end.is_some() {
+            return;
+        }
+        self.machine = None;
+        self.end = Some(end);
+        let open: Vec<u32> = self.steps.keys().copied().collect();
+        open.into_iter().for_each(|step| self.abandon(step));
+    }
+
+    fn wait_for(&mut self, activity: Activity, not_before: Option<Timestamp>) {
+        if self.end.is_some() {
+            return;
+        }
+        let step = activity.step.number;
+        self.steps.insert(step, Open::Waiting { activity, not_before });
+        self.gated.push_back((self.decided, step));
+    }
+
+    fn open_gates(&mut self, now: Timestamp) {
+        while !self.draining && self.gated.front().is_some_and(|(gate, _)| *gate <= self.durable) {
+            let Some((_, step)) = self.gated.pop_front() else { return };
+            match self.steps.get(&step) {
+                Some(Open::Waiting { not_before: Some(at), .. }) if *at > now => {
+                    self.rests.insert((*at, step));
+                }
+                _ => self.begin(step),
+            }
+        }
+    }
+
+    fn begin(&mut self, step: u32) {
+        if let Some(Open::Waiting { activity, .. }) = self.steps.remove(&step) {
+            let attempt = activity.failed + 1;
+            self.start.push(Attempt { activity: activity.clone(), attempt });
+            self.steps.insert(step, Open::Attempting { activity, attempt });
+            self.under_way += 1;
+        }
+    }
+}
+
+/// The run has something to do at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AtOnce;
+
+fn closed(finished: Finished) -> End {
+    let status = match finished.status {
+        FinishedStatus::Completed => Status::Completed,
+        FinishedStatus::Cancelled => Status::Cancelled,
+        _ => Status::Failed,
+    };
+    let reason = finished.reason.or_else(|| match &finished.outcome {
+        Outcome::Failed(failure) => Some(failure.to_string()),
+        _ => None,
+    });
+    End::Closed { status, outcome: finished.outcome, reason, unconsumed: finished.unconsumed }
+}

@@ -1,0 +1,46 @@
+//! A hosted run: what it decides ([`driver`]), the task that acts on it ([`workflow`]), and one attempt of an
+//! activity ([`activity`]).
+
+pub(crate) mod activity;
+pub(crate) mod driver;
+pub(crate) mod workflow;
+
+use tokio::sync::mpsc;
+
+use crate::store::Message;
+
+/// Where a hosted run is told things. Unbounded in type, bounded by what can be under way: its open steps, its unread
+/// messages, its unacknowledged writes.
+pub(crate) type Mailbox = mpsc::UnboundedSender<Note>;
+
+/// What a hosted run is told.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// Everything up to this entry is durable; and the end, if one was sent with it.
+    Written { upto: u32, ended: bool },
+    /// A write was refused: the memory is worth nothing.
+    Refused(Refusal),
+    /// An attempt is over.
+    Attempt { step: u32, attempt: u32, end: activity::AttemptEnd },
+    /// Messages are in the inbox.
+    Mail(Vec<Message>),
+    /// Something outside the journal woke the workflow.
+    Alarm,
+    /// Begin nothing new; let go when nothing is under way.
+    Drain,
+    /// Stop what is under way, and let go.
+    Stop,
+    /// The session is lost: drop everything.
+    Lost,
+}
+
+/// Why a write was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The run belongs to somebody else.
+    Fenced,
+    /// The run is still ours, but the journal is not what memory thinks.
+    Rebuild,
+    /// The database will never accept it.
+    Rejected(String),
+}

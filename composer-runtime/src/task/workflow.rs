@@ -1,0 +1,330 @@
+//! The task of one hosted run: a thin loop around its [`Driver`].
+//!
+//! It waits for whatever comes first (a note, an instant, the end of its patience), lets the driver decide, and does
+//! what the driver says. It ends when the run has ended, was let go, or belongs to somebody else; the task that ends
+//! takes its attempts with it.
+
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
+
+use composer_sdk::{
+    activity::{ActivityCx, ActivityInfo},
+    id::{RunId, WorkflowId},
+    journal::Entry,
+    replay::Start,
+    workflow::WorkflowEntry,
+};
+use futures::FutureExt;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    Mailbox, Note, Refusal,
+    activity::{self, AttemptEnd},
+    driver::{Attempt, Driver, Todo, Write},
+};
+use crate::{
+    host::Host,
+    journal_writer::{RunOp, Tenure},
+    store::{Claimed, End, Release, Released, Until},
+};
+
+/// A run just taken, to be hosted.
+pub(crate) struct Hosting {
+    pub(crate) claimed: Claimed,
+    pub(crate) workflow: WorkflowEntry,
+    pub(crate) journal: Vec<Entry>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) notes: mpsc::UnboundedReceiver<Note>,
+}
+
+/// Hosts a run until it ends or is let go.
+pub(crate) async fn host(host: Arc<Host>, hosting: Hosting) {
+    let run_id = hosting.claimed.run_id;
+    let epoch = hosting.claimed.epoch;
+    let mailbox = hosting.mailbox.clone();
+    // The whole task is outside tokio's cooperative budget: inside a workflow that budget would look like a wait on
+    // something that is not durable (tokio returns `Pending` when it is used up). The task gives way by itself: it
+    // waits for notes after every turn.
+    let task = tokio::task::unconstrained(async {
+        let mut task = Task::replay(host.clone(), hosting);
+        task.run().await;
+    });
+    if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+        let text = activity::panic_text(&*panic);
+        tracing::error!(%run_id, %text, "a fault of the engine while it hosted a run; giving the run back");
+        host.release(Release { run_id, epoch, until: Until::Now }).await;
+    }
+    host.forget(run_id, &mailbox);
+}
+
+struct Task {
+    host: Arc<Host>,
+    tenure: Arc<Tenure>,
+    workflow: &'static str,
+    workflow_id: WorkflowId,
+    driver: Driver,
+    mailbox: Mailbox,
+    notes: mpsc::UnboundedReceiver<Note>,
+    attempts: HashMap<u32, oneshot::Sender<()>>,
+    ending: Option<End>,
+    idle_since: Option<Instant>,
+    draining: bool,
+    /// Nothing more to do here.
+    over: bool,
+}
+
+impl Task {
+    fn replay(host: Arc<Host>, hosting: Hosting) -> Self {
+        let Hosting { claimed, workflow, journal, mailbox, notes } = hosting;
+        let alarm = mailbox.clone();
+        let start = Start {
+            run_id: claimed.run_id,
+            workflow_id: claimed.workflow_id.clone(),
+            workflow,
+            input: claimed.input,
+            started_at: claimed.started_at,
+            alarm: Arc::new(move || drop(alarm.send(Note::Alarm))),
+        };
+        let driver = Driver::new(start, &journal, claimed.claimed_at, claimed.deadline, host.build.clone());
+        Self {
+            tenure: Tenure::new(claimed.run_id, claimed.epoch),
+            workflow: workflow.name,
+            workflow_id: claimed.workflow_id,
+            driver,
+            mailbox,
+            notes,
+            attempts: HashMap::new(),
+            ending: None,
+            idle_since: None,
+            draining: host.is_draining(),
+            over: false,
+            host,
+        }
+    }
+
+    fn run_id(&self) -> RunId {
+        self.tenure.run_id
+    }
+
+    async fn run(&mut self) {
+        if self.draining {
+            self.driver.drain();
+        }
+        loop {
+            let now = self.host.clock.now();
+            self.driver.tick(now);
+            let todo = self.driver.take(now);
+            self.act(todo).await;
+            for call in self.driver.take_forgotten() {
+                tracing::warn!(run_id = %self.run_id(), workflow = self.workflow, "{call}");
+            }
+            if self.driver.is_idle() {
+                let since = *self.idle_since.get_or_insert_with(Instant::now);
+                if self.draining || self.patience_is_over(since) {
+                    self.let_go().await;
+                }
+            } else {
+                self.idle_since = None;
+            }
+            if self.over {
+                return;
+            }
+            self.wait().await;
+        }
+    }
+
+    /// Whether a waiting run has been in memory for long enough, and would be away for longer than a moment.
+    fn patience_is_over(&self, since: Instant) -> bool {
+        let soon = self.host.clock.now().saturating_add(self.host.limits.poll);
+        since.elapsed() >= self.host.limits.linger
+            && self.driver.next_instant().is_none_or(|next| next > soon)
+    }
+
+    /// Waits for the first thing to happen, and takes everything that has happened by then.
+    async fn wait(&mut self) {
+        let instant = self.driver.next_instant().map(|at| at.since(self.host.clock.now()));
+        let linger = self.idle_since.map(|since| {
+            self.host.limits.linger.saturating_sub(since.elapsed()).max(self.host.limits.poll / 10)
+        });
+        let timeout = [instant, linger].into_iter().flatten().min();
+        let note = match timeout {
+            None => self.notes.recv().await,
+            Some(timeout) => match tokio::time::timeout(timeout, self.notes.recv()).await {
+                Ok(note) => note,
+                Err(_) => return,
+            },
+        };
+        let mut next = note;
+        while let Some(note) = next {
+            self.hear(note).await;
+            next = self.notes.try_recv().ok();
+        }
+    }
+
+    async fn hear(&mut self, note: Note) {
+        let now = self.host.clock.now();
+        match note {
+            Note::Written { upto, ended } => {
+                self.driver.written(upto, now);
+                if ended && let Some(end) = self.ending.take() {
+                    self.host.ended(self.run_id(), end);
+                    self.over = true;
+                }
+            }
+            Note::Attempt { step, attempt, end } => {
+                self.attempts.remove(&step);
+                self.driver.attempt_ended(step, attempt, end, now, fastrand::f64());
+            }
+            Note::Mail(messages) => self.driver.mail(messages, now),
+            Note::Alarm => self.driver.alarm(),
+            Note::Drain => {
+                self.draining = true;
+                self.driver.drain();
+            }
+            Note::Stop => {
+                self.draining = true;
+                self.driver.stop_all();
+            }
+            Note::Lost => self.over = true,
+            Note::Refused(refusal) => self.refused(refusal).await,
+        }
+    }
+
+    /// A write was refused: what memory says beyond the journal is worth nothing.
+    async fn refused(&mut self, refusal: Refusal) {
+        self.over = true;
+        let run_id = self.run_id();
+        match refusal {
+            Refusal::Fenced => {
+                tracing::info!(%run_id, "the run belongs to another session by now; letting go")
+            }
+            Refusal::Rebuild => {
+                tracing::warn!(%run_id, "the journal is not what memory says; replaying the run");
+                self.host.release(Release { run_id, epoch: self.tenure.epoch(), until: Until::Now }).await;
+            }
+            Refusal::Rejected(message) => {
+                let reason = format!("the database will not accept what the run decided: {message}");
+                tracing::error!(%run_id, %reason, "the run is stuck");
+                let tenure = Tenure::new(run_id, self.tenure.epoch());
+                let end = End::Stuck { reason, build: self.host.build.clone() };
+                self.ending = Some(end.clone());
+                let (prev, entries) = (self.driver.forget_unwritten(), vec![]);
+                self.tenure = tenure.clone();
+                let reply = self.mailbox.clone();
+                self.host.writer.write(RunOp { tenure, prev, entries, end: Some(end), reply }).await;
+                self.over = false;
+            }
+        }
+    }
+
+    async fn act(&mut self, todo: Todo) {
+        for step in todo.stop {
+            // Without an attempt there is nobody to report that it stopped.
+            match self.attempts.remove(&step) {
+                Some(stop) => drop(stop.send(())),
+                None => tracing::debug!(step, "a step was stopped twice"),
+            }
+        }
+        if let Some(Write { prev, entries, end }) = todo.write {
+            self.ending = end.clone();
+            let (tenure, reply) = (self.tenure.clone(), self.mailbox.clone());
+            self.host.writer.write(RunOp { tenure, prev, entries, end, reply }).await;
+        }
+        for attempt in todo.start {
+            self.start(attempt);
+        }
+    }
+
+    fn start(&mut self, attempt: Attempt) {
+        let Attempt { activity, attempt } = attempt;
+        let step = activity.step.number;
+        let Some(entry) = self.host.registry.activity(&activity.step.name) else {
+            let reason = format!(
+                "activity `{}` (called at {}) is not registered on this worker: add `.activity::<{}>()` to it, or \
+                 start a worker that has it",
+                activity.step.name, activity.step.line, activity.step.name,
+            );
+            // Reported like an attempt that never began, so that the driver's count is right; then the run is stuck.
+            let end = AttemptEnd::Interrupted;
+            self.driver.give_up(reason);
+            return drop(self.mailbox.send(Note::Attempt { step, attempt, end }));
+        };
+        let info = ActivityInfo {
+            run_id: self.run_id(),
+            workflow_id: self.workflow_id.clone(),
+            workflow: self.workflow.to_owned(),
+            step,
+            name: activity.step.name.clone(),
+            attempt,
+            scheduled_at: activity.scheduled_at,
+        };
+        let (stop, stopped) = oneshot::channel();
+        self.attempts.insert(step, stop);
+        self.host.metrics.attempts.add(1);
+        if attempt > 1 {
+            self.host.metrics.retries.add(1);
+        }
+        let host = self.host.clone();
+        let mailbox = self.mailbox.clone();
+        let entry = entry.clone();
+        tokio::spawn(async move {
+            let cx = ActivityCx::new(info, host.registry.states());
+            let body = AssertUnwindSafe(with_slot(&host, entry, cx, activity, stopped)).catch_unwind();
+            let end = body.await.unwrap_or_else(|panic| AttemptEnd::Panicked(activity::panic_text(&*panic)));
+            let _ = mailbox.send(Note::Attempt { step, attempt, end });
+        });
+    }
+
+    /// Parks the run, or gives it back.
+    async fn let_go(&mut self) {
+        let until = match self.driver.due() {
+            Ok(due) => Until::Due(due),
+            Err(_) => Until::Now,
+        };
+        let run_id = self.run_id();
+        match self.host.release(Release { run_id, epoch: self.tenure.epoch(), until }).await {
+            Released::Done => {
+                if matches!(until, Until::Due(_)) {
+                    self.host.metrics.parked.add(1);
+                }
+                self.over = true;
+            }
+            Released::Fenced => {
+                self.host.metrics.fenced.add(1);
+                self.over = true;
+            }
+            // A message is there or on its way. A run that drains leaves it to the next owner.
+            Released::Mail if self.draining => {
+                let until = Until::Now;
+                self.host.release(Release { run_id, epoch: self.tenure.epoch(), until }).await;
+                self.over = true;
+            }
+            Released::Mail => self.idle_since = None,
+        }
+    }
+}
+
+/// Waits for a slot, then runs the attempt; a stop is heard in both.
+async fn with_slot(
+    host: &Host,
+    entry: composer_sdk::activity::ActivityEntry,
+    cx: Arc<ActivityCx>,
+    activity: super::driver::Activity,
+    mut stop: oneshot::Receiver<()>,
+) -> AttemptEnd {
+    let permit = match host.slots.clone().try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(_) => tokio::select! {
+            permit = host.slots.clone().acquire_owned() => match permit {
+                Ok(permit) => permit,
+                Err(_) => return AttemptEnd::Interrupted,
+            },
+            _ = &mut stop => return AttemptEnd::Interrupted,
+        },
+    };
+    let limit = activity::time_limit(&activity, host.clock.now());
+    let session = host.session.clone();
+    activity::run(activity::Run { entry, cx, activity, limit, permit, session, stop }).await
+}
