@@ -199,7 +199,7 @@ fn check_qualifiers(kind: Kind, sig: &Signature, errors: &mut Errors) {
         errors.at(abi, format_args!("{a} is called from Rust only: remove `extern`"));
     }
     if let Some(variadic) = &sig.variadic {
-        errors.at(&variadic.dots, "the journal needs to know each argument: take a `Vec<T>`");
+        errors.at(variadic.dots, "the journal needs to know each argument: take a `Vec<T>`");
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! | for | see |
 //! |---|---|
-//! | workflow code: `sleep`, `now`, `uuid`, `random` | [`workflow`] |
-//! | activity code: attempt, idempotency key, cancellation | [`activity`] |
+//! | workflow code: `sleep`, `now`, `uuid`, `random` | [`mod@workflow`] |
+//! | activity code: attempt, idempotency key, cancellation | [`mod@activity`] |
 //! | telling a run something | [`Signal`] |
 //! | errors | [`Error`], [`Failure`], [`ResultExt`] |
 //! | retries and timeouts | [`options`] |

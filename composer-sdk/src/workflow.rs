@@ -1,6 +1,6 @@
 //! What workflow code calls, and what the runtime registers.
 //!
-//! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`], [`random`], [`info`] (and
+//! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`] (and
 //! [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every life of a run.
 //!
 //! For the runtime: [`WorkflowEntry`], which a [`Machine`](crate::replay::Machine) runs.

@@ -6,7 +6,7 @@
 //! handler, and nothing outlives the command.
 //!
 //! Only PostgreSQL so far. A test suite that needs Redis adds a second server to the guard and a second variable
-//! to [`Servers::environment`].
+//! to [`Servers::run`].
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
