@@ -3,6 +3,7 @@
 //! Two ways to run one. [`run`] keeps it in the terminal's foreground, where Ctrl-C reaches it like us. [`Group`]
 //! gives it a process group of its own, so that it can be ended with everything that it started.
 
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -83,6 +84,18 @@ impl Group {
     pub fn wait(&mut self) -> Result<()> {
         let status = self.child.wait().map_err(|e| format!("{}: {e}", self.shown))?;
         if status.success() { Ok(()) } else { Err(format!("{}: {status}", self.shown)) }
+    }
+
+    /// Waits for the program, whose standard output is a pipe, and returns what it printed.
+    ///
+    /// # Errors
+    /// When it does not succeed; with what it printed.
+    pub fn output(&mut self) -> Result<String> {
+        let mut text = String::new();
+        if let Some(mut stdout) = self.child.stdout.take() {
+            stdout.read_to_string(&mut text).map_err(|e| format!("{}: {e}", self.shown))?;
+        }
+        self.wait().map(|()| text.clone()).map_err(|e| format!("{e}\n{text}"))
     }
 }
 

@@ -1,9 +1,10 @@
 //! The process that owns the private servers.
 //!
 //! It promises that they end when its parent does, however that happens: it waits for the end of its standard
-//! input, whose other end only the parent holds. On the way each line names a process group that must end with the
-//! servers. It has a process group of its own, so that Ctrl-C reaches the parent and not the guard at work.
+//! input, whose other end only the parent holds. On the way each line says that a process group was begun, which must
+//! end with the servers, or has ended. It has a process group of its own, so that Ctrl-C reaches the parent and not the guard at work.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -21,17 +22,28 @@ pub fn run(bin: &Path, settings: &[String]) -> Result<()> {
     let mut stdout = std::io::stdout();
     // Nobody reads any more: then the input is at its end, too.
     let _ = writeln!(stdout, "ready {}", server.url()).and_then(|()| stdout.flush());
-    let groups = std::io::stdin().lock().lines().map_while(|line| line.ok());
-    let groups = groups.filter(|line| line.parse().is_ok_and(|id: u32| id > 1)).collect::<Vec<_>>();
-    end(&groups);
+    end(&running(std::io::stdin().lock()));
     Ok(()) // dropping the server stops it
 }
 
+/// The groups that were begun and have not ended when the parent does.
+fn running(lines: impl BufRead) -> BTreeSet<u32> {
+    let mut groups = BTreeSet::new();
+    for line in lines.lines().map_while(|line| line.ok()) {
+        match line.split_once(' ').map(|(what, id)| (what, id.parse())) {
+            Some(("begun", Ok(id))) if id > 1 => groups.insert(id),
+            Some(("ended", Ok(id))) => groups.remove(&id),
+            _ => false,
+        };
+    }
+    groups
+}
+
 /// Politely first: what the command is made of may have something to tidy up.
-fn end(groups: &[String]) {
+fn end(groups: &BTreeSet<u32>) {
     for signal in ["TERM", "KILL"] {
         for _ in 0..20 {
-            let alive = groups.iter().filter(|id| is_alive(id)).collect::<Vec<_>>();
+            let alive = groups.iter().filter(|id| is_alive(**id)).collect::<Vec<_>>();
             if alive.is_empty() {
                 return;
             }
@@ -43,8 +55,19 @@ fn end(groups: &[String]) {
     }
 }
 
-fn is_alive(group: &str) -> bool {
+fn is_alive(group: u32) -> bool {
     let mut kill = std::process::Command::new("kill");
     kill.args(["-s", "0", "--", &format!("-{group}")]).stderr(std::process::Stdio::null());
     kill.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_groups_that_still_run_are_ended() {
+        let lines = "begun 20\nbegun 30\nended 20\nbegun 1\nnonsense\n";
+        assert_eq!(running(lines.as_bytes()), BTreeSet::from([30]));
+    }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod apt;
+pub mod bench;
 pub mod book;
 pub mod command;
 pub mod guard;

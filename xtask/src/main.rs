@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use xtask::servers::Servers;
-use xtask::{Result, book, guard, test, tidy, verify};
+use xtask::{Result, bench, book, guard, test, tidy, verify};
 
 const HELP: &str = "\
 cargo xtask <command>
@@ -16,6 +16,8 @@ cargo xtask <command>
   verify       everything that CI checks: format, lints, documentation, each feature alone, the book, the tests
   tidy         the rules that can be read off the source
   book         check the book, and build it where mdbook is installed
+  bench [workload…] [--rounds 3] [--secs 5] [-- composer-bench arguments]
+               measure Composer beside pgbench on a private server, and print the ratios
   with <command> [argument…]
                run any command beside private servers; it finds PostgreSQL in COMPOSER_TEST_POSTGRES";
 
@@ -40,6 +42,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         "verify" => verify::verify(),
         "tidy" => tidy::run(),
         "book" => book::run(),
+        "bench" => bench::run(args),
         "with" => with(args),
         // Not for people: see the module.
         "guard" => {

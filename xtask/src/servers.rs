@@ -70,6 +70,22 @@ impl Servers {
     /// # Errors
     /// When it cannot be started or does not succeed.
     pub fn run(&mut self, command: &mut Command) -> Result<()> {
+        self.with_group(command, Group::wait)
+    }
+
+    /// As [`run`](Self::run), and returns what the command printed.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not succeed.
+    pub fn output(&mut self, command: &mut Command) -> Result<String> {
+        self.with_group(command.stdout(Stdio::piped()), Group::output)
+    }
+
+    fn with_group<T>(
+        &mut self,
+        command: &mut Command,
+        work: impl FnOnce(&mut Group) -> Result<T>,
+    ) -> Result<T> {
         // A developer's own settings for another server must not leak into the tests.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("PG") {
@@ -78,11 +94,18 @@ impl Servers {
         }
         let shown = shown(command); // before the variable, which means nothing once the servers are gone
         let mut group = Group::spawn(command.env(POSTGRES, &self.postgres_url), shown)?;
-        if let Some(lifeline) = &mut self.lifeline {
-            writeln!(lifeline, "{}", group.id())
-                .map_err(|e| format!("the guard of the servers is gone: {e}"))?;
-        }
-        group.wait()
+        let id = group.id();
+        self.tell_guard("begun", id)?;
+        let outcome = work(&mut group);
+        drop(group);
+        // From here on the id may become somebody else's.
+        self.tell_guard("ended", id)?;
+        outcome
+    }
+
+    fn tell_guard(&mut self, what: &str, group: u32) -> Result<()> {
+        let Some(lifeline) = &mut self.lifeline else { return Ok(()) };
+        writeln!(lifeline, "{what} {group}").map_err(|e| format!("the guard of the servers is gone: {e}"))
     }
 }
 
