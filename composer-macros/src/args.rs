@@ -473,3 +473,133 @@ fn unknown_option(kind: Kind, key: &str) -> String {
         (kind, key) => suggest::unknown(kind.attribute(), key, kind.keys()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads the attribute's text; all words must be found, one in each message, in that order.
+    #[track_caller]
+    fn check(kind: Kind, text: &str, words: &[&str]) -> Options {
+        let mut errors = Errors::default();
+        let options = parse(kind, text.parse().expect("the test is made of tokens"), &mut errors);
+        let messages = errors.messages();
+        assert_eq!(messages.len(), words.len(), "{text}: {messages:#?}");
+        for (message, words) in messages.iter().zip(words) {
+            assert!(message.contains(words), "{text}: `{message}` does not say `{words}`");
+        }
+        options
+    }
+
+    #[track_caller]
+    fn activity(text: &str, words: &[&str]) -> Options {
+        check(Kind::Activity, text, words)
+    }
+
+    fn seconds(value: &Option<Value<Duration>>) -> f64 {
+        match value {
+            Some(Value::Literal(duration, _)) => duration.as_secs_f64(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_option_is_understood() {
+        let options = activity(
+            r#"retry(max_attempts = 5, first = "200ms", factor = 2, max = "1.5s", jitter = 0.5, on = is_transient),
+               timeout = "none", total_timeout = "2h", name = "charge", queue = QUEUE, blocking,"#,
+            &[],
+        );
+        let retry = options.retry.unwrap();
+        assert!(matches!(retry.max_attempts, Some(Value::Literal(5, _))));
+        assert_eq!((seconds(&retry.first), seconds(&retry.max)), (0.2, 1.5));
+        assert!(matches!(retry.factor, Some(Value::Literal(2.0, _))) && retry.on.is_some());
+        assert!(matches!(options.timeout, Some(Limit::None)) && options.blocking.is_some());
+        assert!(check(Kind::Workflow, r#"name = "buy", version = 3"#, &[]).version.is_some());
+        activity("", &[]);
+    }
+
+    #[test]
+    fn constants_are_left_to_the_compiler() {
+        activity(
+            "retry(max_attempts = MAX, first = limits::FIRST, factor = 1.0 + X), timeout = TIMEOUT",
+            &[],
+        );
+    }
+
+    #[test]
+    fn unknown_keys_say_which_one_was_meant() {
+        activity("retries(max_attempts = 3)", &["did you mean `retry`?"]);
+        activity("timeuot = \"1s\"", &["did you mean `timeout`?"]);
+        activity("task_queue = \"x\"", &["did you mean `queue`?"]);
+        activity("colour = 1", &["it knows `retry`, `timeout`"]);
+        activity("max_attempts = 3", &["belongs inside: `retry(max_attempts = …)`"]);
+        activity("version = 2", &["belongs to `#[workflow]`"]);
+        activity("retry(attempts = 3)", &["did you mean `max_attempts`?"]);
+        activity("retry(delay = 3)", &["`retry` knows no `delay`: it knows `max_attempts`"]);
+        check(Kind::Workflow, "timeout = \"1s\"", &["given when it is started"]);
+        check(Kind::Workflow, "blocking", &["belongs to `#[activity]`"]);
+        check(Kind::Workflow, "nmae = \"x\"", &["did you mean `name`?"]);
+    }
+
+    #[test]
+    fn all_mistakes_are_found_at_once() {
+        activity(
+            r#"nome = "x", timeout = 10, timeout = "5s", queue = "", retry(max_attempts = 0, max_attempts = 1)"#,
+            &["did you mean `name`?", "write `timeout = \"10s\"`", "must not be empty", "no attempt at all"],
+        );
+        activity(r#"timeout = "1s", timeout = "2s""#, &["`timeout` is said twice"]);
+        activity(
+            "retry(jitter = 1, jitter = 1), retry(factor = 2)",
+            &["`jitter` is said twice", "`retry` is said twice"],
+        );
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        activity(r#"timeout = "10s", total_timeout = "5s""#, &["longer (`timeout`, 10s) than all together"]);
+        activity(
+            r#"retry(first = "10s", max = "1s")"#,
+            &["the first delay (10s) is longer than the longest (`max`, 1s)"],
+        );
+        activity(r#"retry(first = "5m")"#, &["(`max`, 1m by default: set `max`, too)"]);
+        activity(r#"retry(max_attempts = 1, first = "1s")"#, &["with one attempt there is no delay"]);
+        activity(r#"timeout = "10s", total_timeout = "none", retry(max_attempts = 1)"#, &[]);
+    }
+
+    #[test]
+    fn values_that_cannot_work_are_refused() {
+        activity("retry(factor = 0.5)", &["from 1.0 on"]);
+        activity("retry(factor = 1e999)", &["from 1.0 on"]);
+        activity("retry(jitter = 1.5)", &["from 0.0 (none) to 1.0"]);
+        activity("retry(jitter = -1)", &["from 0.0 (none) to 1.0"]);
+        activity("retry(max_attempts = 2.5)", &["a whole number"]);
+        activity("retry(max_attempts = -1)", &["a whole number"]);
+        activity("retry(max_attempts = \"3\")", &["a whole number"]);
+        activity("retry(max_attempts = 5000000000)", &["a whole number"]);
+        activity("timeout = \"0s\"", &["`timeout = \"none\"` means no limit"]);
+        activity("timeout = \"soon\"", &["a number and a unit"]);
+        activity("timeout = 1.5", &["write `timeout = \"1.5s\"`"]);
+        activity("timeout = true", &["write `timeout = \"10s\"`"]);
+        activity("name = NAME", &["a name is a literal text"]);
+        activity("name = \"a\\nb\"", &["no line breaks"]);
+        activity("name = \" a\"", &["neither begins nor ends with a space"]);
+        activity("queue = 5", &["a queue is a text"]);
+        check(Kind::Workflow, "version = 0", &["from 1 on"]);
+        check(Kind::Workflow, "version = \"1\"", &["from 1 on"]);
+    }
+
+    #[test]
+    fn the_form_of_each_key_is_said() {
+        activity("retry", &["write `retry(max_attempts = 5"]);
+        activity("retry()", &["write `retry(max_attempts = 5"]);
+        activity("retry = 5", &["write `retry(max_attempts = 5"]);
+        activity("timeout(\"5s\")", &["write `timeout = \"10s\"`"]);
+        activity("blocking = true", &["stands alone"]);
+        activity("name", &["write `name = \"charge_card\"`"]);
+        activity("name =", &["`name =` has no value"]);
+        activity("name: \"x\"", &["write `name = …`"]);
+        activity("\"charge\"", &["here stands a key"]);
+        activity("blocking name = \"x\"", &["a comma is missing"]);
+    }
+}

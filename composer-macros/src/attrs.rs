@@ -103,3 +103,50 @@ fn is_outside(lint: &Path) -> bool {
 pub(crate) fn is_cfg(attr: &Attribute) -> bool {
     attr.path().is_ident("cfg") || attr.path().is_ident("cfg_attr")
 }
+
+#[cfg(test)]
+mod tests {
+    use quote::ToTokens as _;
+
+    use super::*;
+
+    fn show(attrs: &[Attribute]) -> String {
+        attrs.iter().map(|attr| attr.to_token_stream().to_string().replace(' ', "")).collect()
+    }
+
+    #[track_caller]
+    fn check(written: &str, all: &str, constructor: &str, body: &str) {
+        let function: syn::ItemFn =
+            syn::parse_str(&format!("{written} fn f() {{}}")).expect("the test is a function");
+        let sorted = sort(function.attrs, &mut Errors::default());
+        let sorted = [show(&sorted.all), show(&sorted.constructor), show(&sorted.body)];
+        assert_eq!(sorted, [all, constructor, body], "{written}");
+    }
+
+    #[test]
+    fn each_attribute_acts_once_on_the_item_it_speaks_about() {
+        check("#[cfg(unix)]", "#[cfg(unix)]", "", "");
+        check("#[deprecated] #[doc = \"x\"]", "", "#[deprecated]#[doc=\"x\"]", "");
+        check("#[must_use]", "", "", "");
+        check("#[must_use = \"x\"]", "", "#[must_use=\"x\"]", "");
+        check(
+            "#[inline] #[tracing::instrument(skip_all)]",
+            "",
+            "",
+            "#[inline]#[tracing::instrument(skip_all)]",
+        );
+        check("#[allow(unused)]", "#[allow(unused)]", "", "");
+        check("#[expect(dead_code)]", "", "#[expect(dead_code)]", "#[allow(dead_code)]");
+        check("#[expect(clippy::x)]", "", "#[allow(clippy::x)]", "#[expect(clippy::x)]");
+    }
+
+    #[test]
+    fn a_cfg_attr_goes_where_its_parts_go() {
+        check(
+            "#[cfg_attr(x, doc = \"d\", inline, cfg(y))]",
+            "#[cfg_attr(x,cfg(y))]",
+            "#[cfg_attr(x,doc=\"d\")]",
+            "#[cfg_attr(x,inline)]",
+        );
+    }
+}

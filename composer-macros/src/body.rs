@@ -28,8 +28,8 @@ pub(crate) fn look(body: &Group) -> Found {
 }
 
 /// Whether the tokens mention that name.
-pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
-    find(tokens, &name.to_string()).is_some()
+pub(crate) fn mentions(tokens: TokenStream, name: &str) -> bool {
+    find(tokens, name).is_some()
 }
 
 fn find(tokens: TokenStream, name: &str) -> Option<Span> {

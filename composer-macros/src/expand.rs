@@ -20,8 +20,9 @@ use syn::{ReturnType, Visibility, ext::IdentExt as _};
 
 use crate::{
     args::Kind,
-    model::{Model, Param, Role},
+    model::Model,
     options,
+    params::{Param, Role},
 };
 
 /// The items of a sound function.

@@ -8,6 +8,7 @@ mod errors;
 mod expand;
 mod model;
 mod options;
+mod params;
 mod suggest;
 mod types;
 

@@ -6,9 +6,8 @@
 
 use proc_macro2::{Group, Ident, TokenStream};
 use syn::{
-    Attribute, FnArg, GenericParam, Generics, Pat, PatType, ReturnType, Signature, Type, Visibility,
+    Attribute, GenericParam, Generics, ReturnType, Signature, Visibility,
     parse::{Parse, ParseStream},
-    spanned::Spanned as _,
 };
 
 use crate::{
@@ -16,7 +15,8 @@ use crate::{
     attrs::{self, Attrs},
     body::{self, Found},
     errors::Errors,
-    suggest, types,
+    params::{self, Param, Role},
+    types,
 };
 
 /// How many arguments are journaled at most: as many as the standard library's tuples have traits for.
@@ -73,38 +73,6 @@ pub(crate) enum Shape {
     Method,
 }
 
-/// One parameter.
-pub(crate) struct Param {
-    /// `cfg` and its like, on each mention of the parameter.
-    pub(crate) cfgs: Vec<Attribute>,
-    /// The parameter of the user's body, without our attributes.
-    pub(crate) written: PatType,
-    /// Its name in the constructor.
-    pub(crate) name: Ident,
-    /// Its name in messages.
-    pub(crate) label: String,
-    pub(crate) role: Role,
-}
-
-/// Where a parameter's value comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The caller.
-    Argument,
-    /// The worker.
-    State,
-}
-
-impl Param {
-    /// The type without its `&`, and whether it had one.
-    pub(crate) fn owned(&self) -> (&Type, bool) {
-        match types::peel(&self.written.ty) {
-            Type::Reference(reference) => (&reference.elem, true),
-            ty => (ty, false),
-        }
-    }
-}
-
 impl Model {
     /// The function under the attribute, and its mistakes.
     pub(crate) fn new(kind: Kind, options: Options, function: Function, errors: &mut Errors) -> Self {
@@ -114,7 +82,7 @@ impl Model {
         check_qualifiers(kind, &sig, errors);
         check_generics(kind, &sig.generics, errors);
         let is_method = check_receiver(kind, &sig, errors);
-        let params = params(kind, &sig, errors);
+        let params = params::read(kind, &sig, errors);
         check_count(kind, &params, errors);
         let nameable = check_output(&sig, errors);
         let Found { macros, this } = body::look(&body);
@@ -126,8 +94,10 @@ impl Model {
                 "`Self` has no meaning here: the function is free-standing, so write the type's name",
             );
         }
+        // Most likely it stands in an `impl`, where nothing can stand beside it.
+        let mentions_self = this.is_some() || body::mentions(quote::quote!(#sig), "Self");
         let shape = match () {
-            () if is_method => Shape::Method,
+            () if is_method || mentions_self => Shape::Method,
             () if !nameable || mentions_generics(&sig) => Shape::Verbatim,
             () if errors.len() > before => Shape::Inert,
             () => Shape::Sound,
@@ -272,7 +242,7 @@ fn check_output(sig: &Signature, errors: &mut Errors) -> bool {
 /// Whether the declared result speaks of the function's generics.
 fn mentions_generics(sig: &Signature) -> bool {
     let ReturnType::Type(_, ty) = &sig.output else { return false };
-    let mentioned = |name: &Ident| body::mentions(quote::quote!(#ty), name);
+    let mentioned = |name: &Ident| body::mentions(quote::quote!(#ty), &name.to_string());
     sig.generics.params.iter().any(|param| match param {
         GenericParam::Type(param) => mentioned(&param.ident),
         GenericParam::Const(param) => mentioned(&param.ident),
@@ -280,83 +250,183 @@ fn mentions_generics(sig: &Signature) -> bool {
     })
 }
 
-fn params(kind: Kind, sig: &Signature, errors: &mut Errors) -> Vec<Param> {
-    let typed = sig.inputs.iter().filter_map(|input| match input {
-        FnArg::Typed(typed) => Some(typed),
-        FnArg::Receiver(_) => None,
-    });
-    typed.enumerate().map(|(index, typed)| param(kind, index, typed, errors)).collect()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args;
 
-fn param(kind: Kind, index: usize, typed: &PatType, errors: &mut Errors) -> Param {
-    let mut written = typed.clone();
-    let attrs = std::mem::take(&mut written.attrs);
-    let (ours, kept): (Vec<_>, Vec<_>) = attrs.into_iter().partition(|attr| is_ours(attr, errors));
-    let role = role(kind, &ours, errors);
-    let obstacle = match role {
-        Some(Role::Argument) => types::argument(&written.ty),
-        Some(Role::State) => types::state(&written.ty),
-        // Refused as a whole.
-        None => None,
-    };
-    if let Some(obstacle) = obstacle {
-        errors.at_span(obstacle.span, obstacle.message);
-    }
-    let cfgs = kept.iter().filter(|attr| attrs::is_cfg(attr)).cloned().collect();
-    written.attrs = kept;
-    let (name, label) = name(index, &written.pat);
-    Param { cfgs, written, name, label, role: role.unwrap_or(Role::State) }
-}
-
-fn is_ours(attr: &Attribute, errors: &mut Errors) -> bool {
-    let Some(name) = attr.path().get_ident().map(ToString::to_string) else { return false };
-    match name.as_str() {
-        "state" | "tx" => true,
-        "doc" | "cfg" | "cfg_attr" | "allow" | "warn" | "deny" | "forbid" | "expect" => false,
-        other => match suggest::meant(other, &["state"]) {
-            Some(known) => {
-                errors.at(
-                    attr.path(),
-                    format_args!("a parameter knows no `{other}`: did you mean `#[{known}]`?"),
-                );
-                true
-            }
-            None => false,
-        },
-    }
-}
-
-/// Where the value comes from; `None` when that was refused.
-fn role(kind: Kind, ours: &[Attribute], errors: &mut Errors) -> Option<Role> {
-    let (first, more) = ours.split_first().map_or((None, ours), |(first, more)| (Some(first), more));
-    let Some(first) = first else { return Some(Role::Argument) };
-    if let Some(second) = more.first() {
-        errors.at(second, "a parameter has one role: remove one of the two attributes");
-    }
-    if first.path().is_ident("tx") {
-        errors.at(first, "`#[tx]` is not available yet: take the pool as `#[state]`, and write under the activity's idempotency key");
-    } else if kind == Kind::Workflow {
-        errors.at(
-            first,
-            "a workflow has no state, since a replay would not see the same: let an activity take it",
-        );
-    } else if first.meta.require_path_only().is_err() {
-        errors.at(&first.meta, "`#[state]` stands alone: a worker finds the value by its type");
-    } else if first.path().is_ident("state") {
-        return Some(Role::State);
-    }
-    None
-}
-
-/// A parameter's name: its own, or one that says which it is.
-fn name(index: usize, pat: &Pat) -> (Ident, String) {
-    match pat {
-        Pat::Ident(ident) => (ident.ident.clone(), syn::ext::IdentExt::unraw(&ident.ident).to_string()),
-        Pat::Paren(paren) => name(index, &paren.pat),
-        pat => {
-            let number = index + 1;
-            let span = pat.span().resolved_at(proc_macro2::Span::mixed_site());
-            (Ident::new(&format!("arg{number}"), span), format!("#{number}"))
+    /// Understands a function under an attribute such as `activity(blocking)`; all words must be found, one in each
+    /// message, in that order.
+    #[track_caller]
+    fn check(attribute: &str, function: &str, words: &[&str]) -> Model {
+        let (name, options) =
+            attribute.split_once('(').map_or((attribute, ""), |(name, rest)| (name, &rest[..rest.len() - 1]));
+        let kind = if name == "workflow" { Kind::Workflow } else { Kind::Activity };
+        let mut errors = Errors::default();
+        let options = args::parse(kind, options.parse().expect("the test is made of tokens"), &mut errors);
+        let function = syn::parse_str(function).expect("the test is a function");
+        let model = Model::new(kind, options, function, &mut errors);
+        let messages = errors.messages();
+        assert_eq!(messages.len(), words.len(), "{messages:#?}");
+        for (message, words) in messages.iter().zip(words) {
+            assert!(message.contains(words), "`{message}` does not say `{words}`");
         }
+        model
+    }
+
+    #[track_caller]
+    fn fine(function: &str) -> Model {
+        let model = check("activity", function, &[]);
+        assert_eq!(model.shape, Shape::Sound);
+        model
+    }
+
+    #[track_caller]
+    fn refused(function: &str, words: &[&str]) -> Shape {
+        check("activity", function, words).shape
+    }
+
+    #[test]
+    fn ordinary_functions_are_understood() {
+        fine("async fn f() {}");
+        fine(
+            "pub(crate) async fn f(mut a: u8, _: B, (c, d): (C, D), Point { x, y }: Point, r#type: E,) -> Aliased { f(1).await }",
+        );
+        fine(
+            "async fn f(o: &Order, s: &str, b: &[u8], p: &Path) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {}",
+        );
+        fine(
+            "async fn f(#[state] db: Arc<dyn Fn(&str) -> u8 + 'static>, #[state] p: &Partner, #[cfg(unix)] a: u8) {}",
+        );
+        fine("async fn f() -> Cow<'static, str> {}");
+        fine(&format!("async fn f({}) {{}}", "a: u8,".repeat(12)));
+        check("activity(blocking)", "fn f(a: u8) -> u8 { a }", &[]);
+        check("workflow(version = 2)", "async fn f(a: u8) -> u8 { a }", &[]);
+    }
+
+    #[test]
+    fn parameters_have_names_for_callers_and_messages() {
+        let model = fine("async fn f(mut a: u8, (b, c): (B, C), _: D, r#type: E, #[state] s: S) {}");
+        let labels: Vec<_> =
+            model.arguments().map(|param| (param.name.to_string(), param.label.as_str())).collect();
+        let labels: Vec<_> = labels.iter().map(|(name, label)| (name.as_str(), *label)).collect();
+        assert_eq!(labels, [("a", "a"), ("arg2", "#2"), ("arg3", "#3"), ("r#type", "type")]);
+        assert_eq!(model.params.iter().filter(|param| param.role == Role::State).count(), 1);
+    }
+
+    #[test]
+    fn async_or_not_is_what_the_attribute_says() {
+        refused("fn f() {}", &["put `async` before `fn`; for a plain `fn`"]);
+        check("workflow", "fn f() {}", &["a workflow is an `async fn`"]);
+        check("activity(blocking)", "async fn f() {}", &["`blocking` is for a plain `fn`"]);
+    }
+
+    #[test]
+    fn qualifiers_are_refused_each_at_its_token() {
+        refused("const fn f() {}", &["put `async`", "remove `const`"]);
+        refused("async unsafe extern \"C\" fn f() {}", &["`unsafe` block inside", "remove `extern`"]);
+    }
+
+    #[test]
+    fn generics_are_refused_once_a_kind() {
+        refused("async fn f<T, U>(a: T, b: U) {}", &["cannot be generic, since the journal"]);
+        refused("async fn f<const N: usize>() {}", &["take the constant as an argument"]);
+        refused("async fn f<T>(a: T) where T: Clone {}", &["cannot be generic, since the journal"]);
+        refused("async fn f() where u8: Copy {}", &["remove the `where` clause"]);
+        refused("async fn f<'a>(a: &'a str) {}", &["lifetimes cannot be named", "write `&` without `'a`"]);
+        let shape = refused("async fn f<T>() -> T {}", &["cannot be generic"]);
+        assert_eq!(shape, Shape::Verbatim, "the result speaks of `T`");
+    }
+
+    #[test]
+    fn borrows_are_refused_where_they_cannot_be_read_back() {
+        for ty in [
+            "Option<&Order>",
+            "Vec<&str>",
+            "Cow<str>",
+            "Cow<'_, str>",
+            "(u8, &u8)",
+            "&Option<&u8>",
+            "&&u8",
+            "&[&str]",
+        ] {
+            refused(&format!("async fn f(a: {ty}) {{}}"), &["only a whole argument can be borrowed"]);
+        }
+        refused("async fn f(a: &mut Order) {}", &["nothing can be changed through `&mut`"]);
+        refused("async fn f(a: &'static str) {}", &["write `&` without `'static`"]);
+        for ty in ["&str", "Option<&'static str>", "Cow<'_, str>", "Cow<str>"] {
+            refused(&format!("async fn f() -> {ty} {{}}"), &["return an owned value"]);
+        }
+    }
+
+    #[test]
+    fn types_that_no_journal_can_name_are_refused() {
+        refused("async fn f(a: Box<dyn Shape>) {}", &["an enum of the cases"]);
+        refused("async fn f(a: &dyn Shape) {}", &["an enum of the cases"]);
+        refused("async fn f(a: impl Shape) {}", &["take a concrete type"]);
+        refused("async fn f() -> impl Shape {}", &["return a concrete type"]);
+        refused("async fn f(a: fn(u8)) {}", &["a function cannot be stored"]);
+        refused("async fn f(a: *const u8) {}", &["a raw pointer"]);
+        refused("async fn f(a: Vec<_>) {}", &["written out"]);
+        refused("async fn f() -> ! {}", &["never comes"]);
+    }
+
+    #[test]
+    fn methods_are_refused_and_left_as_they_are() {
+        assert_eq!(refused("async fn f(&self, a: u8) {}", &["not a method"]), Shape::Method);
+        assert_eq!(refused("async fn f(a: Self) {}", &["`Self` has no meaning here"]), Shape::Method);
+        assert_eq!(
+            refused("async fn f() { Self::g().await }", &["`Self` has no meaning here"]),
+            Shape::Method
+        );
+        fine("async fn f() { struct S; impl S { fn g() -> Self { S } } }");
+    }
+
+    #[test]
+    fn states_are_found_by_their_type() {
+        refused("async fn f(#[state] a: &mut P) {}", &["shared by all activities"]);
+        refused("async fn f(#[state] a: &dyn P) {}", &["`Arc<dyn …>` by value"]);
+        refused("async fn f(#[state] a: &str) {}", &["`&String`"]);
+        refused("async fn f(#[state] a: Option<&P>) {}", &["a state outlives every borrow"]);
+        refused("async fn f(#[state(x)] a: P) {}", &["`#[state]` stands alone"]);
+        refused("async fn f(#[state] #[state] a: P) {}", &["remove one of the two"]);
+        refused("async fn f(#[stat] a: P) {}", &["did you mean `#[state]`?"]);
+        refused("async fn f(#[tx] a: &mut PgConnection) {}", &["`#[tx]` is not available yet"]);
+        check("workflow", "async fn f(#[state] a: P) {}", &["a workflow has no state"]);
+    }
+
+    #[test]
+    fn a_thirteenth_argument_is_refused_but_states_do_not_count() {
+        let many = "a: u8,".repeat(13);
+        refused(&format!("async fn f({many}) {{}}"), &["at most 12 arguments"]);
+        fine(&format!("async fn f({} #[state] s: S) {{}}", "a: u8,".repeat(12)));
+    }
+
+    #[test]
+    fn all_mistakes_of_a_function_are_found_at_once() {
+        check(
+            "activity(timeuot = \"1s\")",
+            "unsafe fn f<T>(a: &mut T, b: Vec<&str>) -> &str {}",
+            &["`timeout`?", "put `async`", "`unsafe`", "generic", "`&mut`", "whole argument", "owned value"],
+        );
+    }
+
+    #[test]
+    fn prelude_macros_are_found_where_the_check_sees_what_they_mean() {
+        let macros = |body: &str| {
+            let model = fine(&format!("async fn f() {{ {body} }}"));
+            model.prelude_macros.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(macros("select! { a = b => c }; loop { join!(a, b); select! {} }"), ["select", "join"]);
+        assert_eq!(
+            macros("tokio::select! {}; { use tokio::join; join!(a) }; { use x::*; try_join!(a) }"),
+            [""; 0]
+        );
+        assert_eq!(macros("fn g() { select! {} }"), [""; 0]);
+    }
+
+    #[test]
+    fn a_second_attribute_of_ours_is_refused() {
+        check("activity", "#[composer_sdk::workflow] async fn f() {}", &["one workflow or one activity"]);
     }
 }

@@ -1,7 +1,8 @@
 //! "Did you mean": the known word that an unknown one was probably meant to be.
 
 /// Words of other tools, and what they are called here.
-const ELSEWHERE: [(&str, &str); 20] = [
+const ELSEWHERE: [(&str, &str); 21] = [
+    ("retries", "retry"),
     ("task_queue", "queue"),
     ("start_to_close_timeout", "timeout"),
     ("attempt_timeout", "timeout"),

@@ -1,0 +1,9 @@
+use composer_sdk::{activity, workflow};
+
+#[activity]
+#[workflow]
+async fn both() {}
+
+fn main() {
+    drop(both());
+}

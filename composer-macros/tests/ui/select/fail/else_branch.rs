@@ -1,0 +1,8 @@
+async fn f() {
+    composer_sdk::select! {
+        () = std::future::ready(()) => {}
+        else => {}
+    }
+}
+
+fn main() {}
