@@ -43,21 +43,21 @@ fn constructor(model: &Model) -> TokenStream {
     let (all, own) = (&model.attrs.all, &model.attrs.constructor);
     let about_run = about_run(model);
     let name = definition_name(model);
+    let args = hidden("args");
     let params = model.arguments().map(|param| declared(param, &param.name));
     let pushes = model.arguments().map(|param| {
         let Param { cfgs, name, label, .. } = param;
         let codec = codec(param);
         let value = if param.owned().1 { quote!(#name) } else { quote!(&#name) };
-        quote!(#(#cfgs)* args.push(#label, #codec, #value);)
+        quote!(#(#cfgs)* #args.push(#label, #codec, #value);)
     });
     quote! {
         #(#all)* #(#own)* #about_run
         #[track_caller]
         #vis fn #ident(#(#params),*) -> ::composer_sdk::Call<#name> {
-            #[allow(unused_mut)]
-            let mut args = ::composer_sdk::__private::Args::new();
+            let mut #args = ::composer_sdk::__private::Args::new();
             #(#pushes)*
-            ::composer_sdk::__private::call(args.finish())
+            ::composer_sdk::__private::call(#args.finish())
         }
     }
 }
@@ -156,13 +156,14 @@ fn workflow_impl(model: &Model) -> TokenStream {
         .version
         .as_ref()
         .map(|version| quote!(const VERSION: ::core::primitive::u32 = #version;));
+    let input = hidden("input");
     let (decode, body) = (decode(model), boxed_body(model));
     quote! {
         #(#all)*
         impl ::composer_sdk::Workflow for #name {
             #version
             fn body(
-                input: &::composer_sdk::__private::Payload,
+                #input: &::composer_sdk::__private::Payload,
             ) -> ::core::result::Result<::composer_sdk::__private::BodyFuture<'static, Self::Output>, ::composer_sdk::Failure>
             {
                 #decode
@@ -197,12 +198,12 @@ fn needs(model: &Model) -> Option<TokenStream> {
 }
 
 fn async_body(model: &Model) -> TokenStream {
+    let (input, env) = (hidden("input"), hidden("env"));
     let (decode, body) = (decode(model), boxed_body(model));
     quote! {
-        #[allow(unused_variables)]
         fn body<'a>(
-            input: &::composer_sdk::__private::Payload,
-            env: ::composer_sdk::__private::Env<'a>,
+            #input: &::composer_sdk::__private::Payload,
+            #env: ::composer_sdk::__private::Env<'a>,
         ) -> ::core::result::Result<::composer_sdk::__private::BodyFuture<'a, Self::Output>, ::composer_sdk::Failure> {
             #decode
             ::core::result::Result::Ok(#body)
@@ -211,13 +212,13 @@ fn async_body(model: &Model) -> TokenStream {
 }
 
 fn blocking_body(model: &Model) -> TokenStream {
+    let (input, env) = (hidden("input"), hidden("env"));
     let (decode, call) = (decode(model), call(model));
     quote! {
         const BLOCKING: ::core::primitive::bool = true;
-        #[allow(unused_variables)]
         fn body_blocking(
-            input: &::composer_sdk::__private::Payload,
-            env: ::composer_sdk::__private::Env<'_>,
+            #input: &::composer_sdk::__private::Payload,
+            #env: ::composer_sdk::__private::Env<'_>,
         ) -> ::core::result::Result<Self::Output, ::composer_sdk::Failure> {
             #decode
             ::core::result::Result::Ok(#call)
@@ -225,26 +226,26 @@ fn blocking_body(model: &Model) -> TokenStream {
     }
 }
 
-/// Binds each parameter to its value, by a name of ours.
+/// Binds each parameter to its value.
 fn decode(model: &Model) -> TokenStream {
-    let values = model.params.iter().map(|param| {
-        let (Param { cfgs, label, .. }, name) = (param, ours(&param.name));
+    let (args, input, env) = (hidden("args"), hidden("input"), hidden("env"));
+    let values = model.params.iter().enumerate().map(|(index, param)| {
+        let (Param { cfgs, label, .. }, name) = (param, value_name(index));
         let (ty, by_ref) = param.owned();
         let value = match (param.role, by_ref) {
             (Role::Argument, _) => {
                 let codec = codec(param);
-                quote!(args.next(#label, #codec)?)
+                quote!(#args.next(#label, #codec)?)
             }
-            (Role::State, false) => quote!(env.state::<#ty>()?),
-            (Role::State, true) => quote!(env.state_ref::<#ty>()?),
+            (Role::State, false) => quote!(#env.state::<#ty>()?),
+            (Role::State, true) => quote!(#env.state_ref::<#ty>()?),
         };
         quote!(#(#cfgs)* let #name = #value;)
     });
     quote! {
-        #[allow(unused_mut)]
-        let mut args = ::composer_sdk::__private::Given::new(input)?;
+        let mut #args = ::composer_sdk::__private::Given::new(#input)?;
         #(#values)*
-        args.end()?;
+        #args.end()?;
     }
 }
 
@@ -260,8 +261,8 @@ fn boxed_body(model: &Model) -> TokenStream {
 
 fn call(model: &Model) -> TokenStream {
     let name = definition_name(model);
-    let args = model.params.iter().map(|param| {
-        let (cfgs, name) = (&param.cfgs, ours(&param.name));
+    let args = model.params.iter().enumerate().map(|(index, param)| {
+        let (cfgs, name) = (&param.cfgs, value_name(index));
         let value = if param.owned().1 { quote!(&*#name) } else { name.to_token_stream() };
         quote!(#(#cfgs)* #value)
     });
@@ -309,6 +310,16 @@ fn definition_name(model: &Model) -> Ident {
     ours(&model.ident)
 }
 
+/// The value of a parameter in the definition's own functions.
+fn value_name(index: usize) -> Ident {
+    hidden(&format!("value{}", index + 1))
+}
+
+/// A name that no name of the user's can meet.
+fn hidden(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
+}
+
 /// A name of the user's as a token of ours.
 fn ours(ident: &Ident) -> Ident {
     let mut ident = ident.clone();
@@ -347,7 +358,7 @@ pub(crate) mod inert {
         let (output, body, color) = (&model.output, &model.body, color(model));
         let stubs = stubs(model, &model.output_type());
         quote! {
-            #(#all)* #(#own)* #[allow(unused_variables)]
+            #(#all)* #(#own)*
             #vis fn #ident #impl_generics (#(#params),*) -> ::composer_sdk::Call<#name> #where_clause {
                 ::composer_sdk::__private::refused()
             }

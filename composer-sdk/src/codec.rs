@@ -31,7 +31,6 @@ impl<T> Probe<T> {
 #[macro_export]
 macro_rules! __codec {
     ($ty:ty) => {{
-        #[allow(unused_imports)]
         use $crate::__private::{OpaqueProbe as _, PlainProbe as _, ResultProbe as _, TypedProbe as _};
         (&&&&$crate::__private::Probe::<$ty>::new()).codec()
     }};
@@ -42,7 +41,6 @@ macro_rules! __codec {
 #[macro_export]
 macro_rules! __judge {
     ($ty:ty) => {{
-        #[allow(unused_imports)]
         use $crate::__private::{
             JudgeAsError as _, JudgeDebug as _, JudgeDisplay as _, JudgeDurable as _, JudgePlain as _,
             JudgeResult as _, JudgeStd as _,

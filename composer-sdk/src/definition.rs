@@ -36,10 +36,23 @@ impl<T: Serialize + DeserializeOwned> Journaled for T {}
     label = "not `Serialize`, or `Box<{Self}>` is not `Deserialize`",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`"
 )]
-pub trait JournaledRef: Serialize {}
+pub trait JournaledRef: Serialize {
+    /// One value from its JSON.
+    ///
+    /// # Errors
+    /// When it is none.
+    fn read(json: &[u8]) -> serde_json::Result<Box<Self>>;
+}
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize + ?Sized> JournaledRef for T where Box<T>: DeserializeOwned {}
+impl<T: Serialize + ?Sized> JournaledRef for T
+where
+    Box<T>: DeserializeOwned,
+{
+    fn read(json: &[u8]) -> serde_json::Result<Box<T>> {
+        serde_json::from_slice(json)
+    }
+}
 
 /// An error type with a place for what only the engine can say.
 #[diagnostic::on_unimplemented(

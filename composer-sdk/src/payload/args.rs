@@ -1,11 +1,10 @@
 //! Argument lists: a JSON array with one element an argument, written and read one by one.
 //!
 //! Elements that are missing at the end read as `null`, so a last `Option` parameter may be added while runs are
-//! open. Faults name the argument.
+//! open. Faults name the argument. What needs a type's traits is in its [`Arg`], and the expansion gets those from
+//! [`arg`] and [`arg_ref`] with the user's own tokens: so a type that cannot cross the journal is reported once.
 
-use std::{any::type_name, fmt, marker::PhantomData};
-
-use serde::{Serialize, de::DeserializeOwned};
+use std::{any::type_name, fmt};
 
 use super::{
     Payload,
@@ -18,16 +17,19 @@ use crate::{
 };
 
 /// What takes one argument across the journal. Parameters that are references read back as boxes.
-pub struct Arg<T: ?Sized, Owned>(PhantomData<fn(&T) -> Owned>);
+pub struct Arg<T: ?Sized, Owned> {
+    write: fn(&T, &mut Encoder) -> Result<(), Fault>,
+    read: fn(&[u8]) -> serde_json::Result<Owned>,
+}
 
 /// Of a parameter by value.
-pub const fn arg<T: Journaled>() -> Arg<T, T> {
-    Arg(PhantomData)
+pub fn arg<T: Journaled>() -> Arg<T, T> {
+    Arg { write: |value, encoder| value.serialize(encoder), read: |json| serde_json::from_slice(json) }
 }
 
 /// Of a parameter by reference.
-pub const fn arg_ref<T: JournaledRef + ?Sized>() -> Arg<T, Box<T>> {
-    Arg(PhantomData)
+pub fn arg_ref<T: JournaledRef + ?Sized>() -> Arg<T, Box<T>> {
+    Arg { write: |value, encoder| value.serialize(encoder), read: T::read }
 }
 
 /// An argument list that is being written.
@@ -51,7 +53,7 @@ impl Args {
     }
 
     /// Writes the next argument. The first fault is kept for [`Args::finish`].
-    pub fn push<T: Serialize + ?Sized, Owned>(&mut self, name: &'static str, _: Arg<T, Owned>, value: &T) {
+    pub fn push<T: ?Sized, Owned>(&mut self, name: &'static str, arg: Arg<T, Owned>, value: &T) {
         if self.failure.is_some() {
             return;
         }
@@ -59,7 +61,7 @@ impl Args {
             self.encoder.push(b',');
         }
         self.count += 1;
-        let written = value.serialize(&mut self.encoder);
+        let written = (arg.write)(value, &mut self.encoder);
         self.failure =
             written.map_err(|fault| fault.into_failure(format_args!("the argument `{name}`"))).err();
     }
@@ -100,13 +102,13 @@ impl<'a> Given<'a> {
     ///
     /// # Errors
     /// When it is no `Owned`; names it and its type.
-    pub fn next<T: ?Sized, Owned: DeserializeOwned>(
+    pub fn next<T: ?Sized, Owned>(
         &mut self,
         name: &'static str,
-        _: Arg<T, Owned>,
+        arg: Arg<T, Owned>,
     ) -> Result<Owned, Failure> {
         let element = self.element();
-        serde_json::from_slice(element.unwrap_or(b"null")).map_err(|why| {
+        (arg.read)(element.unwrap_or(b"null")).map_err(|why| {
             let ty = type_name::<Owned>();
             match element {
                 Some(_) => unreadable(format_args!("the argument `{name}` cannot be read as `{ty}`: {why}")),
