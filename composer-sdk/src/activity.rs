@@ -14,7 +14,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -256,6 +256,7 @@ pub struct ActivityCx {
     info: ActivityInfo,
     states: Arc<States>,
     key: String,
+    requests: AtomicU32,
     cancelled: AtomicBool,
     waiting: Mutex<Vec<Waker>>,
 }
@@ -264,7 +265,14 @@ impl ActivityCx {
     /// Of an attempt that is about to be made.
     pub fn new(info: ActivityInfo, states: Arc<States>) -> Arc<Self> {
         let key = format!("{}-{}", info.run_id, info.step);
-        Arc::new(Self { info, states, key, cancelled: AtomicBool::new(false), waiting: Mutex::default() })
+        Arc::new(Self {
+            info,
+            states,
+            key,
+            requests: AtomicU32::new(0),
+            cancelled: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        })
     }
 
     /// Tells the activity to stop.
@@ -277,6 +285,15 @@ impl ActivityCx {
     /// The same on every attempt and redelivery of the call: `{run_id}-{step}`.
     pub fn idempotency_key(&self) -> &str {
         &self.key
+    }
+
+    /// The key of the next request that this attempt makes: the activity's own, then `…-2`, `…-3`.
+    #[cfg_attr(not(feature = "http"), allow(dead_code))]
+    pub(crate) fn next_request_key(&self) -> String {
+        match self.requests.fetch_add(1, Ordering::Relaxed) {
+            0 => self.key.clone(),
+            before => format!("{}-{}", self.key, before + 1),
+        }
     }
 
     /// What the activity may know.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 pub use durable::{Error, Result, ResultExt};
 pub(crate) use durable::{Foreign, met_while};
+#[cfg(feature = "http")]
+pub(crate) use durable::{Marks, note};
 
 /// What only the engine can say about a call: it timed out, was cancelled, could not be decoded.
 ///

@@ -24,6 +24,8 @@ mod codec;
 mod context;
 mod definition;
 pub mod error;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod id;
 pub mod journal;
 pub mod message;

@@ -141,8 +141,23 @@ impl Marks {
         } else if let Some(failure) = error.downcast_ref::<Failure>() {
             Self { permanent: failure.is_permanent(), retry_after: None }
         } else {
-            Self::default()
+            Self::of_http(error)
         }
+    }
+
+    #[cfg(feature = "http")]
+    fn of_http(error: &(dyn StdError + 'static)) -> Self {
+        use crate::http::{Marked, Verdict};
+        match error.downcast_ref::<Marked>() {
+            Some(Marked(Verdict::Permanent)) => Self { permanent: true, retry_after: None },
+            Some(Marked(Verdict::Retry { after })) => Self { permanent: false, retry_after: *after },
+            None => Self::default(),
+        }
+    }
+
+    #[cfg(not(feature = "http"))]
+    fn of_http(_: &(dyn StdError + 'static)) -> Self {
+        Self::default()
     }
 
     pub(crate) fn or(self, other: Self) -> Self {
@@ -160,6 +175,11 @@ impl Marks {
 
 thread_local! {
     static MET: Cell<Marks> = const { Cell::new(Marks { permanent: false, retry_after: None }) };
+}
+
+/// Adds to what [`met_while`] has met.
+pub(crate) fn note(marks: Marks) {
+    MET.set(MET.get().or(marks));
 }
 
 /// Runs `write` and returns the marks of every [`Error`] that it wrote, however deep it was wrapped.
@@ -321,7 +341,7 @@ struct Written {
 impl Serialize for Error {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let marks = self.0.marks;
-        MET.set(MET.get().or(marks));
+        note(marks);
         let retry_after_ms =
             marks.retry_after.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         Written { chain: self.chain().collect(), permanent: marks.permanent, retry_after_ms }
