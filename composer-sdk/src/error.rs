@@ -5,6 +5,8 @@
 //! `From<Failure>`. And [`Error`] takes any error there is, keeps its chain, and crosses the journal unchanged.
 
 mod durable;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

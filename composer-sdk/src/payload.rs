@@ -10,6 +10,9 @@ mod encode;
 mod key;
 mod scan;
 
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};

@@ -84,7 +84,12 @@ impl Error {
 
     /// What the engine had to say, when that is what this error wraps.
     pub fn failure(&self) -> Option<&Failure> {
-        links(&**self).find_map(|error| error.downcast_ref())
+        self.downcast_ref()
+    }
+
+    /// The first `E` of the chain. What has crossed the journal keeps its words, not its type.
+    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+        links(&**self).find_map(|error| bare(error).downcast_ref())
     }
 
     /// The messages, outermost first.
@@ -194,6 +199,17 @@ pub(crate) fn met_while<T>(write: impl FnOnce() -> T) -> (T, Marks) {
     let _restore = Restore(MET.replace(Marks::default()));
     let value = write();
     (value, MET.get())
+}
+
+/// The error itself, out of the types of ours that carry it.
+fn bare<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    if let Some(inner) = error.downcast_ref::<Inner>() {
+        bare(&*inner.error)
+    } else if let Some(foreign) = error.downcast_ref::<Foreign>() {
+        bare(&*foreign.0.0.error)
+    } else {
+        error
+    }
 }
 
 /// The errors of a `source()` chain, outermost first.
