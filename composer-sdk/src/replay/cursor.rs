@@ -72,12 +72,13 @@ pub(super) fn commands(state: &mut State, mut asked: Vec<u32>, abandoned: Vec<u3
 }
 
 /// What is left to do when the run has ended: stop what is open, and begin nothing that was not begun.
-pub(super) fn stop_everything(state: &mut State) -> Vec<Command> {
+pub(super) fn stop_everything(state: &mut State, abandoned: Vec<u32>) -> Vec<Command> {
     let round = state.round;
-    let open = std::mem::take(&mut state.open);
-    let not_begun = |step: &Asked| step.round == round && !step.told;
+    let mut open = std::mem::take(&mut state.open);
+    open.extend(abandoned);
+    let begun = |step: &&mut Asked| step.told || step.round != round;
     open.into_iter()
-        .filter(|number| !state.asked(*number).is_some_and(|step| not_begun(step)))
+        .filter(|number| state.asked(*number).filter(begun).is_some())
         .map(|step| Command::Abandon { step })
         .collect()
 }

@@ -235,7 +235,7 @@ impl Machine {
         let abandoned = std::mem::take(&mut state.abandoned);
         match &self.end {
             Some(Progress::Stuck(_)) => Vec::new(),
-            Some(_) => cursor::stop_everything(&mut state),
+            Some(_) => cursor::stop_everything(&mut state, abandoned),
             None => cursor::commands(&mut state, asked, abandoned),
         }
     }

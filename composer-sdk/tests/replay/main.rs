@@ -1,0 +1,12 @@
+//! The replay machine against real workflows: live equals replay, over random completion orders and every prefix.
+//!
+//! The seed of each run is printed when it fails; `COMPOSER_SEED=n` repeats one.
+
+mod cancel;
+mod combinators;
+mod contexts;
+mod journal_edges;
+mod mismatch;
+mod sim;
+mod vocabulary;
+mod wakes;
