@@ -9,7 +9,7 @@ pub(crate) mod sqlite;
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use composer_runtime::store::{SessionId, Store};
+use composer_runtime::store::{Codec, Plain, SessionId, Store};
 use composer_sdk::id::RunId;
 
 /// One test's database.
@@ -19,7 +19,12 @@ pub(crate) trait Database: Send + Sync + fmt::Debug {
     fn store(&self) -> Arc<dyn Store>;
 
     /// Another one on the same database, as another process would have.
-    async fn another(&self) -> Arc<dyn Store>;
+    async fn another(&self) -> Arc<dyn Store> {
+        self.coded(Arc::new(Plain)).await
+    }
+
+    /// Another one, with a codec.
+    async fn coded(&self, codec: Arc<dyn Codec>) -> Arc<dyn Store>;
 
     /// Runs a statement of ours. `{s}` stands for the schema's prefix, dot included (`composer_` on SQLite).
     async fn execute(&self, sql: &str) -> u64;
@@ -35,11 +40,19 @@ pub(crate) trait Database: Send + Sync + fmt::Debug {
         self.execute(&format!("update {{s}}sessions set lease_until = 1 where id = {}", session.0)).await;
     }
 
-    /// A pending or parked run's time has come.
-    async fn make_due(&self, run: RunId) {
-        let run = self.literal(run);
-        self.execute(&format!("update {{s}}runs set due_at = 1 where run_id = {run} and due_at is not null"))
+    /// A session's lease never ends by itself.
+    async fn outlive(&self, session: SessionId) {
+        let never = i64::MAX / 2;
+        self.execute(&format!("update {{s}}sessions set lease_until = {never} where id = {}", session.0))
             .await;
+    }
+
+    /// A pending or parked run's time has come, just now.
+    async fn make_due(&self, run: RunId) {
+        let now = self.store().now().await.expect("the database tells the time").as_micros();
+        let run = self.literal(run);
+        let sql = format!("update {{s}}runs set due_at = {now} where run_id = {run} and due_at is not null");
+        self.execute(&sql).await;
     }
 
     /// A stuck run has rested long enough to be offered again.

@@ -1,21 +1,19 @@
-//! Postgres for tests: one migrated template a process, a copy of it for every test, dropped at its end.
+//! Postgres for tests: a migrated database for every test, emptied and used again after a test that passed.
 //!
-//! `COMPOSER_TEST_POSTGRES` is the URL of a private server, as a role that may create databases.
+//! `COMPOSER_TEST_POSTGRES` is the URL of a private server, as a role that may create databases. They stay there
+//! (`composer_test_…`): dropping one takes longer than most tests, and the server is thrown away anyway.
 
-use std::{
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
 };
 
 use async_trait::async_trait;
-use composer_runtime::store::{Plain, Store, StoreOptions, postgres::PostgresStore};
+use composer_runtime::store::{Codec, Plain, Store, StoreOptions, postgres::PostgresStore};
 use composer_sdk::id::RunId;
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 
 use super::{Database, block_on};
 
@@ -26,7 +24,9 @@ pub(crate) const SCHEMA: &str = "the \"order\"";
 pub(crate) const QUOTED: &str = "\"the \"\"order\"\"\"";
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
-static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+
+/// Migrated databases that nobody uses.
+static FREE: Mutex<Vec<String>> = Mutex::const_new(Vec::new());
 
 /// One test's database on Postgres.
 #[derive(Debug)]
@@ -41,11 +41,8 @@ pub(crate) fn with_database(promise: impl FnOnce(Arc<Postgres>) -> BoxFuture<'st
     let Some(admin) = admin_url() else { return };
     block_on(async {
         let database = Arc::new(Postgres::create(&admin).await);
-        let outcome = AssertUnwindSafe(promise(database.clone())).catch_unwind().await;
-        database.drop_it(&admin).await;
-        if let Err(panic) = outcome {
-            std::panic::resume_unwind(panic);
-        }
+        promise(database.clone()).await;
+        database.set_free().await;
     });
 }
 
@@ -81,7 +78,7 @@ pub(crate) fn options(url: String) -> StoreOptions {
 pub(crate) async fn empty_database(admin: &str) -> (String, String) {
     let name = fresh_name();
     let mut conn = PgConnection::connect(admin).await.expect("COMPOSER_TEST_POSTGRES can be reached");
-    run(&mut conn, &format!("create database {name} template template0")).await;
+    run(&mut conn, &format!("create database {name} template template1")).await;
     let url = url_of(admin, &name);
     (name, url)
 }
@@ -106,19 +103,27 @@ async fn run(conn: &mut PgConnection, sql: &str) -> u64 {
 
 impl Postgres {
     async fn create(admin: &str) -> Self {
-        let template = TEMPLATE.get_or_init(|| make_template(admin)).await;
-        let name = fresh_name();
-        let mut conn = PgConnection::connect(admin).await.expect("COMPOSER_TEST_POSTGRES can be reached");
-        run(&mut conn, &format!("create database {name} template {template}")).await;
-        let _ = conn.close().await;
+        let free = FREE.lock().await.pop();
+        let name = match free {
+            Some(name) => name,
+            None => migrated_database(admin).await,
+        };
         let store =
             PostgresStore::connect(options(url_of(admin, &name))).await.expect("a new database can be used");
         let raw = PgConnection::connect(&url_of(admin, &name)).await.expect("a new database can be used");
         Self { name, store: Arc::new(store), raw: Mutex::new(raw) }
     }
 
-    async fn drop_it(&self, admin: &str) {
-        drop_database(admin, &self.name).await;
+    /// Leaves an empty database for the next test.
+    async fn set_free(&self) {
+        let mut raw = self.raw.lock().await;
+        let others = "(select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity
+                        where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid())";
+        number(&mut raw, others).await;
+        let tables =
+            ["runs", "journal", "inbox", "ids", "sessions"].map(|table| format!("delete from {{s}}{table};"));
+        run(&mut raw, &filled(&tables.concat())).await;
+        FREE.lock().await.push(self.name.clone());
     }
 
     /// Another connection, to steer by hand.
@@ -142,7 +147,7 @@ impl Postgres {
     }
 }
 
-async fn make_template(admin: &str) -> String {
+async fn migrated_database(admin: &str) -> String {
     let (name, url) = empty_database(admin).await;
     let store = PostgresStore::connect(options(url)).await.expect("an empty database can be used");
     store.migrate().await.expect("an empty database can be migrated");
@@ -156,8 +161,9 @@ impl Database for Postgres {
         self.store.clone()
     }
 
-    async fn another(&self) -> Arc<dyn Store> {
-        Arc::new(PostgresStore::connect(options(self.url())).await.expect("the test's database can be used"))
+    async fn coded(&self, codec: Arc<dyn Codec>) -> Arc<dyn Store> {
+        let options = StoreOptions { codec, ..options(self.url()) };
+        Arc::new(PostgresStore::connect(options).await.expect("the test's database can be used"))
     }
 
     async fn execute(&self, sql: &str) -> u64 {
@@ -194,7 +200,7 @@ impl Hand {
         run(&mut self.0, &filled(sql)).await
     }
 
-    /// The result of a scalar expression or sub-select.
+    /// The result of a scalar expression.
     pub(crate) async fn number(&mut self, sql: &str) -> Option<i64> {
         number(&mut self.0, sql).await
     }

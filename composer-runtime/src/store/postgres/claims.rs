@@ -7,6 +7,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Mutex,
+    time::{Duration, Instant},
 };
 
 use composer_sdk::{
@@ -26,13 +27,19 @@ use crate::store::{Claim, Claimed, Release, Released, Result, SessionId, Status,
 /// Takes up to $2 runs of the workflows $3 for the session $1 of the build $4.
 ///
 /// `me` fences the claim: declaring the session dead waits for it. `d` locks, lazily, arm by arm, until there are
-/// enough; it is materialized, so that nothing is locked twice or for nothing. `e` counts the strikes of runs whose
-/// owner died: 1 after progress, one more without.
+/// enough; it is materialized, so that nothing is locked twice or for nothing. `e` and `k` count the strikes of runs
+/// whose owner died: 1 after progress, one more without. $6 to $9 say where the scans begin ([`Hints`]).
+///
+/// The first and the last id bound the update to the months that it touches.
 pub(super) const CLAIM: &str = "\
 with me as materialized (
     select id from {s}.sessions where id = $1 and dead_at is null for key share
 ), t as materialized (
     select {now} as at
+), mail as materialized (
+    (select id, run_id, true as old from {s}.inbox where not shelved and id > $7 order by id limit 256)
+     union all
+    (select id, run_id, false from {s}.inbox where not shelved and id > $8 order by id desc limit 256)
 ), d as materialized (
     select c.*
       from me cross join t cross join lateral (
@@ -40,23 +47,22 @@ with me as materialized (
             from {s}.sessions s
            cross join unnest($3::text[]) w(name)
            cross join lateral (
-               select r.run_id, r.strikes, r.seen from {s}.runs r
+               select r.run_id, r.strikes, r.seen, null::bigint as due from {s}.runs r
                 where r.session = s.id and r.workflow = w.name and r.status = 2
                 limit $2 for update skip locked) x
            where s.dead_at is not null
            union all
           select x.*, false, false
-            from (select distinct i.run_id
-                    from (select run_id from {s}.inbox where not shelved and id > $7 order by id limit 512) i) i
+            from (select distinct run_id from mail) i
            cross join lateral (
-               select r.run_id, r.strikes, r.seen from {s}.runs r
+               select r.run_id, r.strikes, r.seen, null::bigint from {s}.runs r
                 where r.run_id = i.run_id and r.status = 3 and r.workflow = any($3)
                   for update skip locked) x
            union all
           select x.*, false, false
-            from unnest($3::text[], $8::bigint[]) w(name, since)
+            from unnest($3::text[], $6::bigint[]) w(name, since)
            cross join lateral (
-               select r.run_id, r.strikes, r.seen from {s}.runs r
+               select r.run_id, r.strikes, r.seen, r.due_at from {s}.runs r
                 where r.workflow = w.name and r.status in (1, 3) and r.due_at is not null
                   and r.due_at >= w.since and r.due_at <= t.at
                 order by r.due_at limit $2 for update skip locked) x
@@ -76,7 +82,7 @@ with me as materialized (
                )
                select build from b where build <> $4) b
            cross join lateral (
-               select r.run_id, r.strikes, r.seen from {s}.runs r
+               select r.run_id, r.strikes, r.seen, null::bigint from {s}.runs r
                 where r.workflow = w.name and r.status = 4 and r.stuck_build = b.build
                   and r.stuck_at <= t.at - $5::bigint
                 order by r.stuck_at limit $2 for update skip locked) x
@@ -89,7 +95,7 @@ with me as materialized (
       from d
      order by d.run_id, d.dead desc
 ), k as materialized (
-    select e.run_id, e.dead, e.length,
+    select e.run_id, e.dead, e.due, e.length,
            case when e.dead and e.seen = e.length then e.strikes + 1
                 when e.dead then 1
                 when e.stuck then 0
@@ -98,25 +104,31 @@ with me as materialized (
       from e
 ), u as (
     update {s}.runs r
-       set status = case when k.dead and k.strikes >= $6 then 4 else 2 end,
+       set status = case when k.dead and k.strikes >= $9 then 4 else 2 end,
            epoch = r.epoch + 1,
            session = $1,
            started_at = coalesce(r.started_at, t.at),
            due_at = null,
            strikes = k.strikes,
            seen = k.seen,
-           stuck_at = case when k.dead and k.strikes >= $6 then t.at end,
-           stuck_build = case when k.dead and k.strikes >= $6 then $4 end,
-           reason = case when k.dead and k.strikes >= $6
+           stuck_at = case when k.dead and k.strikes >= $9 then t.at end,
+           stuck_build = case when k.dead and k.strikes >= $9 then $4 end,
+           reason = case when k.dead and k.strikes >= $9
                          then 'a worker died ' || k.strikes || ' times while it held this run, without progress in '
                               || 'between; the journal has ' || k.length || ' entries, so the step after them is '
                               || 'suspect. Fix it and deploy a new build, or cancel the run' end
       from k cross join t
      where r.run_id = k.run_id and r.run_id = any(array(select run_id from k))
+       and r.run_id >= (select run_id from k order by run_id limit 1)
+       and r.run_id <= (select run_id from k order by run_id desc limit 1)
     returning r.run_id, r.workflow_id, r.workflow, r.status, r.epoch, r.input, r.started_at, t.at as claimed_at,
-              r.deadline, k.dead as taken_over, r.strikes
+              r.deadline, k.dead as taken_over, r.strikes, k.due
 )
-select * from u";
+select u.*, m.first, m.last, m.rows, m.newest
+  from (select min(id) filter (where old) as first, max(id) filter (where old) as last,
+               count(*) filter (where old) as rows, max(id) as newest
+          from mail) m
+  left join u on true";
 
 /// The journals of runs, whole.
 pub(super) const LOAD: &str = "\
@@ -201,16 +213,91 @@ select w.name, n.due
                     where s.dead_at is null and s.lease_until > t.at and w.name = any(s.workflows))
  order by w.name";
 
-/// Where a claim's scans begin. Rows that were claimed long ago but that somebody's snapshot still keeps lie before
-/// it. Only a hint: scans from the very beginning find what was committed late.
+/// Where a claim's scans begin.
+///
+/// Rows that were claimed or consumed long ago, but that somebody's snapshot still keeps, lie at the head of an index
+/// and cost each scan its time; so do inbox rows that nobody here can take. Scans therefore begin behind what was
+/// seen last. That is only a hint: rows can be committed late, so scans from the very beginning go on, as often as
+/// they take a twentieth of the time: always, where they are cheap.
 #[derive(Debug, Default)]
-pub(super) struct Hints(Mutex<HashMap<String, i64>>);
+pub(super) struct Hints(Mutex<Seen>);
+
+#[derive(Debug)]
+struct Seen {
+    /// For each workflow, when the last claimed run was due.
+    due: HashMap<String, i64>,
+    /// Where the round through the inbox goes on.
+    round: i64,
+    /// The newest inbox row.
+    newest: i64,
+    /// When the last scan from the beginning ended, and how long it took.
+    full: Option<(Instant, Duration)>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { due: HashMap::new(), round: i64::MIN, newest: i64::MIN, full: None }
+    }
+}
+
+/// One claim's scans.
+#[derive(Debug, PartialEq)]
+struct Scan {
+    full: bool,
+    since: Vec<i64>,
+    mail_after: i64,
+    newest_after: i64,
+}
+
+/// What a claim saw of the inbox.
+struct MailSeen {
+    first: Option<i64>,
+    last: Option<i64>,
+    rows: i64,
+    newest: Option<i64>,
+}
+
+/// A scan that takes no longer needs no hint.
+const CHEAP: Duration = Duration::from_millis(3);
+
+/// Runs and messages that commit out of order by less than this are found at once.
+const DUE_MARGIN: i64 = 1_000_000;
+const MAIL_MARGIN: i64 = 1_000;
+
+/// As many rows of the inbox as one claim looks at in order.
+const MAIL_WINDOW: i64 = 256;
 
 impl Hints {
-    /// The due instants from which each workflow is scanned, and the inbox row.
-    fn begin(&self, workflows: &[String]) -> (Vec<i64>, i64) {
-        let since = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        (workflows.iter().map(|name| since.get(name).copied().unwrap_or(i64::MIN)).collect(), i64::MIN)
+    fn begin(&self, workflows: &[String], now: Instant) -> Scan {
+        let seen = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let full = seen.full.is_none_or(|(at, took)| took < CHEAP || now.duration_since(at) >= took * 20);
+        let since = |name: &String| match seen.due.get(name) {
+            Some(due) if !full => due.saturating_sub(DUE_MARGIN),
+            _ => i64::MIN,
+        };
+        Scan {
+            full,
+            since: workflows.iter().map(since).collect(),
+            mail_after: seen.round,
+            newest_after: seen.newest.saturating_sub(MAIL_MARGIN),
+        }
+    }
+
+    fn end(&self, scan: &Scan, now: Instant, took: Duration, due: &[(String, i64)], mail: &MailSeen) {
+        let mut seen = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if scan.full {
+            seen.full = Some((now, took));
+        }
+        for (workflow, at) in due {
+            let last = seen.due.entry(workflow.clone()).or_insert(*at);
+            *last = (*last).max(*at);
+        }
+        seen.newest = seen.newest.max(mail.newest.unwrap_or(i64::MIN));
+        seen.round = match (mail.rows >= MAIL_WINDOW, mail.first) {
+            (true, _) => mail.last.unwrap_or(i64::MIN),
+            (false, Some(first)) if took >= CHEAP && !scan.full => first.saturating_sub(MAIL_MARGIN),
+            _ => i64::MIN,
+        };
     }
 }
 
@@ -219,26 +306,42 @@ impl PostgresStore {
         // Any workflow may be first: none can starve the others by always being due.
         let mut workflows = claim.workflows.clone();
         fastrand::shuffle(&mut workflows);
-        let (since, mail_after) = self.hints.begin(&workflows);
         let mut conn = self.acquire().await?;
+        let began = Instant::now();
+        let scan = self.hints.begin(&workflows, began);
         let rows = query(&self.sql.claim)
             .bind(claim.session.0)
             .bind(i64::try_from(claim.limit).unwrap_or(i64::MAX))
             .bind(workflows)
             .bind(claim.build.clone())
             .bind(micros(claim.stuck_backoff))
+            .bind(scan.since.clone())
+            .bind(scan.mail_after)
+            .bind(scan.newest_after)
             .bind(i32::try_from(claim.max_strikes).unwrap_or(i32::MAX))
-            .bind(mail_after)
-            .bind(since)
             .fetch_all(&mut *conn)
             .await
             .map_err(classify)?;
         drop(conn);
+        let mut due = Vec::new();
         let mut claimed = Vec::with_capacity(rows.len());
         for row in &rows {
-            if get::<i16>(row, "status")? == Status::Running as i16 {
+            if let Some(at) = get::<Option<i64>>(row, "due")? {
+                due.push((get(row, "workflow")?, at));
+            }
+            // Those that became stuck are nobody's.
+            if get::<Option<i16>>(row, "status")? == Some(Status::Running as i16) {
                 claimed.push(self.read_claimed(row)?);
             }
+        }
+        if let Some(row) = rows.first() {
+            let mail = MailSeen {
+                first: get(row, "first")?,
+                last: get(row, "last")?,
+                rows: get(row, "rows")?,
+                newest: get(row, "newest")?,
+            };
+            self.hints.end(&scan, Instant::now(), began.elapsed(), &due, &mail);
         }
         Ok(claimed)
     }
@@ -387,4 +490,47 @@ fn columns(releases: &[&Release]) -> (Vec<Uuid>, Vec<i64>) {
 
 fn ids_of(rows: Vec<Uuid>) -> HashSet<RunId> {
     rows.into_iter().map(RunId::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Vec<String> {
+        vec!["a".into(), "b".into()]
+    }
+
+    fn no_mail() -> MailSeen {
+        MailSeen { first: None, last: None, rows: 0, newest: None }
+    }
+
+    #[test]
+    fn cheap_scans_always_begin_at_the_beginning() {
+        let (hints, now) = (Hints::default(), Instant::now());
+        let scan = hints.begin(&names(), now);
+        hints.end(&scan, now, Duration::from_millis(1), &[("a".into(), 5_000_000)], &no_mail());
+        assert_eq!(hints.begin(&names(), now).since, [i64::MIN; 2]);
+    }
+
+    #[test]
+    fn dear_scans_begin_behind_what_was_claimed_until_a_full_one_is_due() {
+        let (hints, now) = (Hints::default(), Instant::now());
+        let scan = hints.begin(&names(), now);
+        assert!(scan.full);
+        hints.end(&scan, now, Duration::from_millis(10), &[("a".into(), 5_000_000)], &no_mail());
+        assert_eq!(hints.begin(&names(), now).since, [4_000_000, i64::MIN]);
+        assert_eq!(hints.begin(&names(), now + Duration::from_millis(200)).since, [i64::MIN; 2]);
+    }
+
+    #[test]
+    fn the_round_through_a_full_inbox_goes_on_and_begins_again() {
+        let (hints, now) = (Hints::default(), Instant::now());
+        let scan = hints.begin(&names(), now);
+        let window = MailSeen { first: Some(1), last: Some(900), rows: MAIL_WINDOW, newest: Some(5_000) };
+        hints.end(&scan, now, Duration::from_millis(1), &[], &window);
+        let scan = hints.begin(&names(), now);
+        assert_eq!((scan.mail_after, scan.newest_after), (900, 4_000));
+        hints.end(&scan, now, Duration::from_millis(1), &[], &MailSeen { rows: 3, ..window });
+        assert_eq!(hints.begin(&names(), now).mail_after, i64::MIN);
+    }
 }

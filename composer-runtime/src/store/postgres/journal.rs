@@ -11,13 +11,16 @@ use composer_sdk::{
     journal::{Entry, Event},
 };
 use sqlx::{PgConnection, postgres::PgRow};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 use uuid::Uuid;
 
 use super::{
     PostgresStore, Role, classify, read,
     runs::{get, micros, tags_json},
-    sql::{Sql, query},
+    sql::{Sql, query, query_scalar},
 };
 use crate::store::{
     Batch, BatchWritten, Codec, End, Epoch, JournalConn, NewRun, Result, RunBatch, SessionId, Settled,
@@ -44,7 +47,8 @@ with f as materialized (
     returning 1
 )
 select 0::bigint as started, 0::bigint as started_at, (select count(*) from f) as runs, (select count(*) from j) as entries,
-       0::bigint as ends";
+       0::bigint as ends,
+       case when (select count(*) from f) < cardinality($2) then (select array_agg(run_id) from f) end as accepted";
 
 /// The fence, of runs with any number of entries ($2 to $5: run, epoch, last durable entry, inbox rows). `g` is what
 /// passes: the inbox rows that the entries came from are all there, too.
@@ -121,7 +125,8 @@ k as materialized (
     insert into {{s}}.runs
            (run_id, workflow, status, epoch, session, created_at, started_at, deadline, build, tags, input)
     select b.run_id, b.workflow, 2, 1, k.id, t.at, t.at,
-           least(t.at::numeric + b.timeout, 9223372036854775807)::bigint, b.build, b.tags::jsonb, b.input
+           case when b.timeout is not null then least(t.at::numeric + b.timeout, 9223372036854775807)::bigint end,
+           b.build, b.tags::jsonb, b.input
       from unnest({}::uuid[], {}::text[], {}::bigint[], {}::text[], {}::text[], {}::bytea[])
            b(run_id, workflow, timeout, build, tags, input)
      cross join k cross join t
@@ -140,7 +145,8 @@ k as materialized (
 pub(super) fn write_mixed() -> String {
     format!(
         "with {FENCE}, {PARTS}, {} select (select count(*) from s) as started, (select at from t) as started_at, \
-         (select count(*) from g) as runs, (select count(*) from j) as entries, (select count(*) from c) as ends",
+         (select count(*) from g) as runs, (select count(*) from j) as entries, (select count(*) from c) as ends, \
+         case when (select count(*) from g) < cardinality($2) then (select array_agg(run_id) from g) end as accepted",
         starts(20)
     )
 }
@@ -149,27 +155,23 @@ pub(super) fn write_mixed() -> String {
 pub(super) fn write_starts() -> String {
     format!(
         "with {} select (select count(*) from s) as started, (select at from t) as started_at, 0::bigint as runs, \
-         0::bigint as entries, 0::bigint as ends",
+         0::bigint as entries, 0::bigint as ends, null::uuid[] as accepted",
         starts(2)
     )
 }
 
-/// After a batch that fell short: what became of each run ($2 to $5: run, epoch, last durable entry before, number
-/// of its first entry or 0). The journal's own epoch tells what was accepted, whoever owns the run by now.
-pub(super) const WRITTEN: &str = "\
-select b.run_id,
-       case when b.first > 0
-            then exists (select from {s}.journal j
-                          where j.run_id = b.run_id and j.seq = b.first and j.epoch = b.epoch)
-            else r.status >= 4 and r.epoch = b.epoch and r.session = $1 end as accepted,
-       r.status = 2 and r.epoch = b.epoch and r.session = $1
-           and (b.prev = 0 or exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev))
-           and not exists (select from unnest($6::uuid[], $7::bigint[]) m(run_id, id)
-                            where m.run_id = b.run_id
-                              and not exists (select from {s}.inbox i where i.run_id = m.run_id and i.id = m.id))
-           as mine
-  from unnest($2::uuid[], $3::bigint[], $4::int[], $5::int[]) b(run_id, epoch, prev, first)
- cross join lateral (select r.status, r.epoch, r.session from {s}.runs r where r.run_id = b.run_id offset 0) r";
+/// Of the runs that a batch did not accept ($2 to $4: run, epoch, last durable entry; $5 and $6: run and id of the
+/// inbox rows), those that are the session's all the same: somebody else locked their row.
+pub(super) const BUSY: &str = "\
+select b.run_id
+  from unnest($2::uuid[], $3::bigint[], $4::int[]) b(run_id, epoch, prev)
+ cross join lateral (select r.status, r.epoch, r.session from {s}.runs r where r.run_id = b.run_id offset 0) r
+ where r.status = 2 and r.epoch = b.epoch and r.session = $1
+   and case when b.prev = 0 then true
+            else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev) end
+   and not exists (select from unnest($5::uuid[], $6::bigint[]) m(run_id, id)
+                    where m.run_id = b.run_id
+                      and not exists (select from {s}.inbox i where i.run_id = m.run_id and i.id = m.id offset 0))";
 
 /// First half of settling: raises the epochs, in the order of the ids, waiting for whoever holds a row.
 pub(super) const RAISE: &str = "\
@@ -225,7 +227,7 @@ impl PostgresStore {
             steps: self.sql.write_steps.clone(),
             mixed: self.sql.write_mixed.clone(),
             starts: self.sql.write_starts.clone(),
-            written: self.sql.written.clone(),
+            busy: self.sql.busy.clone(),
             raise: self.sql.raise.clone(),
             settled: self.sql.settled.clone(),
             codec: self.codec.clone(),
@@ -239,7 +241,7 @@ pub(super) struct PostgresJournal {
     steps: Sql,
     mixed: Sql,
     starts: Sql,
-    written: Sql,
+    busy: Sql,
     raise: Sql,
     settled: Sql,
     codec: Arc<dyn Codec>,
@@ -276,6 +278,8 @@ struct Counts {
     runs: i64,
     entries: i64,
     ends: i64,
+    /// Which runs were accepted, when not all were.
+    accepted: Vec<Uuid>,
 }
 
 impl Counts {
@@ -286,6 +290,7 @@ impl Counts {
             runs: get(row, "runs")?,
             entries: get(row, "entries")?,
             ends: get(row, "ends")?,
+            accepted: get::<Option<Vec<Uuid>>>(row, "accepted")?.unwrap_or_default(),
         })
     }
 }
@@ -302,7 +307,7 @@ impl JournalConn for PostgresJournal {
             whole(batch, &counts)?;
             vec![Written::Accepted; batch.runs.len()]
         } else {
-            self.read_back(session, batch).await?
+            self.sort_out(session, batch, &counts.accepted).await?
         };
         Ok(BatchWritten {
             started: counts.started == batch.starts.len() as i64,
@@ -444,51 +449,48 @@ impl PostgresJournal {
         Counts::read(&row)
     }
 
-    /// What became of each run of a batch that fell short.
-    async fn read_back(&mut self, session: SessionId, batch: &Batch) -> Result<Vec<Written>> {
-        let fence = Fence::of(&batch.runs);
-        let first: Vec<i32> = batch
-            .runs
-            .iter()
-            .map(|run| run.entries.first().map_or(0, |entry| seq_number(entry.seq)))
-            .collect();
-        let (mail_run, mail_id): (Vec<Uuid>, Vec<i64>) = batch
-            .runs
+    /// What became of each run of a batch that fell short. The batch is committed: what it accepted it said itself,
+    /// since asking now would tell who owns a run now.
+    async fn sort_out(
+        &mut self,
+        session: SessionId,
+        batch: &Batch,
+        accepted: &[Uuid],
+    ) -> Result<Vec<Written>> {
+        let accepted: HashSet<Uuid> = accepted.iter().copied().collect();
+        let refused: Vec<RunBatch> =
+            batch.runs.iter().filter(|run| !accepted.contains(&run.run_id.as_uuid())).cloned().collect();
+        let fence = Fence::of(&refused);
+        let (mail_run, mail_id): (Vec<Uuid>, Vec<i64>) = refused
             .iter()
             .flat_map(|run| {
                 run.entries.iter().filter_map(|e| e.event.inbox().map(|id| (run.run_id.as_uuid(), id)))
             })
             .unzip();
-        let rows = query(&self.written)
+        let busy: Vec<Uuid> = query_scalar(&self.busy)
             .bind(session.0)
             .bind(fence.run)
             .bind(fence.epoch)
             .bind(fence.prev)
-            .bind(first)
             .bind(mail_run)
             .bind(mail_id)
             .fetch_all(&mut self.conn)
             .await
-            // The batch is committed: whoever asks must settle.
             .map_err(|error| match classify(error) {
                 StoreError::Unavailable { message, .. } => {
                     StoreError::Unavailable { message, maybe_committed: true }
                 }
                 other => other,
             })?;
-        let mut written: HashMap<Uuid, Written> = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            let outcome = match (get::<Option<bool>>(row, "accepted")?, get::<Option<bool>>(row, "mine")?) {
-                (Some(true), _) => Written::Accepted,
-                (_, Some(true)) => Written::Busy,
-                _ => Written::Fenced,
-            };
-            written.insert(get(row, "run_id")?, outcome);
-        }
+        let busy: HashSet<Uuid> = busy.into_iter().collect();
         Ok(batch
             .runs
             .iter()
-            .map(|run| written.get(&run.run_id.as_uuid()).copied().unwrap_or(Written::Fenced))
+            .map(|run| match run.run_id.as_uuid() {
+                id if accepted.contains(&id) => Written::Accepted,
+                id if busy.contains(&id) => Written::Busy,
+                _ => Written::Fenced,
+            })
             .collect())
     }
 }

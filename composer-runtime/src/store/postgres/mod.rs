@@ -26,7 +26,7 @@ use composer_sdk::{
     payload::Payload,
 };
 use sqlx::{
-    ConnectOptions, Connection, PgConnection, Postgres, Row,
+    ConnectOptions, Connection, Executor, PgConnection, Postgres, Row,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPool, PgPoolOptions},
 };
@@ -114,7 +114,11 @@ impl PostgresStore {
     /// The text of a statement by its name, for `explain`. Not part of the public interface.
     #[doc(hidden)]
     pub fn statement(&self, name: &str) -> Option<&str> {
-        self.sql.by_name(name)
+        match name {
+            "planner_of_pool" => Some(PLANNER_OF_POOL),
+            "planner_of_writer" => Some(PLANNER_OF_WRITER),
+            name => self.sql.by_name(name),
+        }
     }
 
     async fn check_server(&self) -> Result<()> {
@@ -180,9 +184,6 @@ async fn configure(conn: &mut PgConnection, role: Role) -> Result<(), sqlx::Erro
         Role::Listener => ("composer listener", 2_000, 30_000),
         Role::Migrator => ("composer migrator", 1_000, 0),
     };
-    // An index nested loop is right for every statement of the writer at every table size, and hash joins for its
-    // parts among themselves; a plan made on an empty table must not scan a full one later.
-    let planner = if matches!(role, Role::Writer) { "off" } else { "on" };
     sqlx::query(
         "select set_config('application_name', $1, false),
                 set_config('lock_timeout', $2, false),
@@ -194,10 +195,6 @@ async fn configure(conn: &mut PgConnection, role: Role) -> Result<(), sqlx::Erro
                 set_config('tcp_keepalives_interval', '5', false),
                 set_config('tcp_keepalives_count', '3', false),
                 set_config('tcp_user_timeout', '30s', false),
-                set_config('jit', 'off', false),
-                set_config('enable_seqscan', $4, false),
-                set_config('enable_mergejoin', $4, false),
-                set_config('enable_nestloop', $4, false),
                 set_config('synchronous_commit', case when current_setting('synchronous_commit') in ('off', 'local')
                     then 'on' else current_setting('synchronous_commit') end, false)",
     )
@@ -205,11 +202,24 @@ async fn configure(conn: &mut PgConnection, role: Role) -> Result<(), sqlx::Erro
     .bind(name)
     .bind(lock_ms.to_string())
     .bind(statement_ms.to_string())
-    .bind(planner)
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
+    match role {
+        Role::Writer => conn.execute(sqlx::raw_sql(PLANNER_OF_WRITER)).await?,
+        _ => conn.execute(sqlx::raw_sql(PLANNER_OF_POOL)).await?,
+    };
     Ok(())
 }
+
+/// Every statement knows its rows by an index; a plan that was made on empty tables must not scan full ones later.
+/// Planning over all months costs more than most statements, so it is done once a connection.
+const PLANNER_OF_POOL: &str =
+    "set jit = off; set enable_seqscan = off; set plan_cache_mode = force_generic_plan";
+
+/// The writer's rows are found by nested loops that are written so that nothing else is possible; its parts are
+/// joined to each other by hash, never by nested loops, which are quadratic in the batch.
+const PLANNER_OF_WRITER: &str =
+    "set jit = off; set enable_seqscan = off; set enable_mergejoin = off; set enable_nestloop = off";
 
 /// An error before anything that could commit was sent.
 fn not_sent(error: sqlx::Error) -> StoreError {

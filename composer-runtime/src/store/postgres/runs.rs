@@ -60,7 +60,8 @@ select $2, {id}, $3,
        t.at,
        case when s.id is not null then t.at end,
        case when s.id is null then least(t.at::numeric + $4::bigint, 9223372036854775807)::bigint end,
-       least(t.at::numeric + $4::bigint + $5::bigint, 9223372036854775807)::bigint,
+       case when $5::bigint is not null
+            then least(t.at::numeric + $4::bigint + $5::bigint, 9223372036854775807)::bigint end,
        $6, $7::text::jsonb, $8
   from t {from} left join s on true
 returning status, epoch, created_at, started_at"
@@ -279,8 +280,10 @@ impl PostgresStore {
         let mut sql = QueryBuilder::new(&*sql::fill(ROW, &self.sql.schema));
         sql.push(" where true");
         if !filter.statuses.is_empty() {
-            let statuses: Vec<i16> = filter.statuses.iter().map(|status| *status as i16).collect();
-            sql.push(" and r.status = any(").push_bind(statuses).push(")");
+            // As literals: numbers of ours, and what the partial indexes can be matched with.
+            let statuses: Vec<String> =
+                filter.statuses.iter().map(|status| (*status as i16).to_string()).collect();
+            sql.push(" and r.status in (").push(statuses.join(", ")).push(")");
         }
         if let Some(workflow) = &filter.workflow {
             sql.push(" and r.workflow = ").push_bind(workflow.clone());

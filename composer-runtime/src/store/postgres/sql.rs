@@ -117,7 +117,7 @@ statements! {
     write_steps = journal::WRITE_STEPS,
     write_mixed = journal::write_mixed(),
     write_starts = journal::write_starts(),
-    written = journal::WRITTEN,
+    busy = journal::BUSY,
     raise = journal::RAISE,
     settled = journal::SETTLED,
     open_session = sessions::OPEN,
