@@ -6,4 +6,5 @@
 
 mod asking;
 mod kit;
+mod postgres;
 mod working;

@@ -141,6 +141,14 @@ impl Postgres {
         &self.store
     }
 
+    /// The URL of the test's database, as another role.
+    pub(crate) fn url_as(&self, role: &str, password: &str) -> String {
+        let url = self.url();
+        let (scheme, rest) = url.split_once("://").expect("a URL has a scheme");
+        let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
+        format!("{scheme}://{role}:{password}@{rest}")
+    }
+
     /// The URL of the test's database.
     pub(crate) fn url(&self) -> String {
         url_of(&admin_url().expect("there is a server"), &self.name)
@@ -195,6 +203,11 @@ async fn number(conn: &mut PgConnection, sql: &str) -> Option<i64> {
 pub(crate) struct Hand(PgConnection);
 
 impl Hand {
+    /// A connection to a database.
+    pub(crate) async fn open(url: &str) -> Self {
+        Self(PgConnection::connect(url).await.expect("the test's database can be used"))
+    }
+
     /// Runs a statement. `{s}` stands for the schema and a dot.
     pub(crate) async fn execute(&mut self, sql: &str) -> u64 {
         run(&mut self.0, &filled(sql)).await
@@ -203,6 +216,15 @@ impl Hand {
     /// The result of a scalar expression.
     pub(crate) async fn number(&mut self, sql: &str) -> Option<i64> {
         number(&mut self.0, sql).await
+    }
+
+    /// How many rows a statement returns.
+    pub(crate) async fn rows(&mut self, sql: &str) -> usize {
+        self.0
+            .fetch_all(sqlx::raw_sql(AssertSqlSafe(filled(sql))))
+            .await
+            .unwrap_or_else(|e| panic!("{e}\nin: {sql}"))
+            .len()
     }
 
     /// All rows' first columns as text, such as a plan's lines.

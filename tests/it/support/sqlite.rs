@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use composer_runtime::store::{self, Plain, Store, StoreOptions};
+use composer_runtime::store::{self, Codec, Plain, Store, StoreOptions};
 use composer_sdk::id::RunId;
 use futures::future::BoxFuture;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
@@ -53,10 +53,14 @@ impl Drop for Folder {
 
 /// Opens the store on a file, as a process would, without looking at the schema.
 pub(crate) async fn open(file: &Path) -> Arc<dyn Store> {
+    open_with(file, Arc::new(Plain)).await
+}
+
+async fn open_with(file: &Path, codec: Arc<dyn Codec>) -> Arc<dyn Store> {
     let options = StoreOptions {
         url: format!("sqlite:{}", file.display()),
         schema: "composer".into(),
-        codec: Arc::new(Plain),
+        codec,
         pool_size: 4,
     };
     store::connect(options).await.expect("the test's file can be opened")
@@ -100,8 +104,8 @@ impl Database for Sqlite {
         self.store.clone()
     }
 
-    async fn another(&self) -> Arc<dyn Store> {
-        open(&self.folder.file()).await
+    async fn coded(&self, codec: Arc<dyn Codec>) -> Arc<dyn Store> {
+        open_with(&self.folder.file(), codec).await
     }
 
     async fn execute(&self, sql: &str) -> u64 {

@@ -278,7 +278,7 @@ fn classify(error: sqlx::Error) -> StoreError {
 /// Runs a read, and once more for each pooled connection that turns out to be dead.
 macro_rules! read {
     ($store:expr, |$conn:ident| $body:expr) => {{
-        let mut again = $store.pool.num_idle() + 1;
+        let mut again = $store.pool.options().get_max_connections();
         loop {
             let mut $conn = $store.acquire().await?;
             match $body.await.map_err($crate::store::postgres::classify) {
