@@ -1,6 +1,7 @@
 //! `Retry-After`: how long a service asks us to wait.
 //!
-//! Seconds or an HTTP date; a date counts from the answer's own `Date`, so that no clock but the service's matters.
+//! Seconds or an HTTP date; a date counts from the answer's own `Date`, so that no clock but the service's matters, and
+//! from our clock when there is none.
 //! Zero, the past and whatever cannot be read say nothing: the retry policy decides then.
 
 use std::time::{Duration, SystemTime};

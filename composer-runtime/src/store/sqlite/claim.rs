@@ -17,7 +17,7 @@ use super::{
 ///
 /// A stuck run that another build takes begins without strikes. A run whose workers died too often becomes stuck
 /// here, by the build of the worker that died last.
-const CLAIM: &str = sql!(
+pub(super) const CLAIM: &str = sql!(
     "with
     clock as materialized (select ", now!(), " as now),
     hosted as materialized (select value as workflow from json_each($2)),
@@ -99,7 +99,7 @@ const CLAIM: &str = sql!(
       reason = iif(
         t.struck,
         t.strikes || ' workers in a row died while they held this run, each after journal entry ' || t.length
-          || '; does its next step end the process?',
+          || ': does the next step end the process?',
         null
       )
     from taken t
@@ -114,7 +114,7 @@ const CLAIM: &str = sql!(
 /// parked, and the row itself makes it due.
 ///
 /// `$1` session, `$2` runs `[id, epoch, park, due]`.
-const RELEASE: &str = sql!(
+pub(super) const RELEASE: &str = sql!(
     "begin immediate;
 
     insert into temp.composer_fence (part, run_id, epoch)
@@ -133,32 +133,33 @@ const RELEASE: &str = sql!(
     cross join temp.composer_fence f
     where f.part = b.key;
 
+    with go as materialized (
+      select f.run_id, b.value ->> 2 as park, b.value ->> 3 as due, ",
+    now!(),
+    " as now
+      from json_each($2) b
+      cross join temp.composer_fence f
+      where f.part = b.key
+        and not (b.value ->> 2 and exists (
+          select 1 from composer_inbox i where i.run_id = f.run_id and i.shelved = 0
+        ))
+    )
     update composer_runs
     set
-      status = iif(b.value ->> 2, 3, 1),
-      due_at = iif(
-        b.value ->> 2,
-        min(coalesce(b.value ->> 3, deadline), coalesce(deadline, b.value ->> 3)),
-        ",
-    now!(),
-    "),
+      status = iif(go.park, 3, 1),
+      due_at = iif(go.park, min(coalesce(go.due, deadline), coalesce(deadline, go.due)), go.now),
       session = null
-    from json_each($2) b
-    cross join temp.composer_fence f
-    where f.part = b.key
-      and composer_runs.run_id = f.run_id
-      and not (b.value ->> 2 and exists (
-        select 1 from composer_inbox i where i.run_id = f.run_id and i.shelved = 0
-      ));
+    from go
+    where composer_runs.run_id = go.run_id;
 
     delete from temp.composer_fence;
     commit"
 );
 
-const OWNED: &str =
+pub(super) const OWNED: &str =
     "select run_id, epoch from composer_runs where session = $1 and status = 2 order by run_id";
 
-const NEXT_DUE: &str = "
+pub(super) const NEXT_DUE: &str = "
     select min((
       select min(r.due_at) from composer_runs r
       where r.workflow = h.value and r.status in (1, 3) and r.due_at is not null
@@ -166,7 +167,7 @@ const NEXT_DUE: &str = "
     from json_each($1) h";
 
 /// Workflows with due runs, orphans or mail that no live session hosts. Names are found by skipping along the index.
-const UNHOSTED: &str = sql!(
+pub(super) const UNHOSTED: &str = sql!(
     "with recursive
     clock as materialized (select ", now!(), " as now),
     hosted as materialized (

@@ -38,7 +38,7 @@ macro_rules! cancel_stuck {
 const CANCEL_STUCK: &str = cancel_stuck!();
 
 /// Requests to cancel that reached a run just before it became stuck, the first of each.
-const CANCELS_OF_STUCK: &str = "
+pub(super) const CANCELS_OF_STUCK: &str = "
     select i.run_id, i.name, min(i.id)
     from composer_runs r
     cross join composer_inbox i
@@ -46,7 +46,7 @@ const CANCELS_OF_STUCK: &str = "
     group by i.run_id";
 
 /// Puts a message into an open run's inbox; a cancel of a stuck run closes it instead.
-const SEND: &str = sql!(
+pub(super) const SEND: &str = sql!(
     "begin immediate;
     ",
     cancel_stuck!(),
@@ -65,7 +65,7 @@ const SEND: &str = sql!(
     commit"
 );
 
-const INBOX: &str = "
+pub(super) const INBOX: &str = "
     select i.id, i.run_id, i.kind, i.name, i.payload
     from json_each($1) b
     cross join composer_inbox i
@@ -73,18 +73,23 @@ const INBOX: &str = "
     order by i.id";
 
 /// What a closed run never received: journaled signals first, then what is still in its inbox.
-const UNCONSUMED: &str = "
+pub(super) const UNCONSUMED: &str = "
     select 1, j.kind, j.meta, j.payload
     from composer_runs r, json_each(r.unconsumed) u
     cross join composer_journal j
     where r.run_id = $1 and r.status in (5, 6, 7) and j.run_id = r.run_id and j.seq = u.value
     order by j.seq;
 
-    select 2, i.kind, i.name, i.payload
+    select 2, i.kind, i.name, i.payload, i.id
     from composer_runs r
     cross join composer_inbox i
-    where r.run_id = $1 and r.status in (5, 6, 7) and i.run_id = r.run_id and i.shelved in (0, 1)
-    order by i.id";
+    where r.run_id = $1 and r.status in (5, 6, 7) and i.run_id = r.run_id and i.shelved = 1
+    union all
+    select 2, i.kind, i.name, i.payload, i.id
+    from composer_runs r
+    cross join composer_inbox i
+    where r.run_id = $1 and r.status in (5, 6, 7) and i.run_id = r.run_id and i.shelved = 0
+    order by 5";
 
 impl SqliteStore {
     pub(super) async fn send_message(&self, run: RunId, message: &NewMessage) -> Result<Sent> {

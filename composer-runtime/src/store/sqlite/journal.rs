@@ -4,7 +4,7 @@
 //! before the first change, into a table of the connection's own (`temp.composer_fence`: which parts of the batch may
 //! be written), and every other part takes its runs from there and from nothing else.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use composer_sdk::{
@@ -33,7 +33,7 @@ use super::{
 /// * `$7` inbox rows that become entries `[part, row, run id]`
 /// * `$8`, `$9` ends `[part, status, outcome, result, reason, unconsumed, build]` and their bytes
 /// * `$10` the last instant that a column holds
-const WRITE: &str = sql!(
+pub(super) const WRITE: &str = sql!(
     "begin immediate;
 
     insert into composer_runs
@@ -77,21 +77,24 @@ const WRITE: &str = sql!(
       select m.value ->> 1 from json_each($7) m cross join temp.composer_fence f where f.part = m.value ->> 0
     );
 
+    with e as materialized (
+      select f.run_id, e.value, ", now!(), " as now
+      from json_each($8) e
+      cross join temp.composer_fence f
+      where f.part = e.value ->> 0
+    )
     update composer_runs
     set
       status = e.value ->> 1,
-      closed_at = iif(e.value ->> 1 = 4, null, ", now!(), "),
-      stuck_at = iif(e.value ->> 1 = 4, ",
-    now!(),
-    ", null),
+      closed_at = iif(e.value ->> 1 = 4, null, e.now),
+      stuck_at = iif(e.value ->> 1 = 4, e.now, null),
       result_meta = ", packed_text!("9", "e", "2", "3"), ",
       result = ", packed!("9", "e", "4", "5"), ",
       reason = ", packed_text!("9", "e", "6", "7"), ",
       unconsumed = ", packed_text!("9", "e", "8", "9"), ",
       stuck_build = ", packed_text!("9", "e", "10", "11"), "
-    from json_each($8) e
-    cross join temp.composer_fence f
-    where f.part = e.value ->> 0 and composer_runs.run_id = f.run_id;
+    from e
+    where composer_runs.run_id = e.run_id;
 
     select 2, part from temp.composer_fence;
     select 3, ", now!(), ";
@@ -101,7 +104,7 @@ const WRITE: &str = sql!(
 
 /// Raises the epochs of runs after an unknown outcome and says what is there. What may still arrive is behind us in
 /// the queue for the write lock, or will find the new epoch.
-const SETTLE: &str = "
+pub(super) const SETTLE: &str = "
     begin immediate;
 
     insert into temp.composer_fence (part, run_id, epoch)
@@ -123,19 +126,18 @@ const SETTLE: &str = "
     delete from temp.composer_fence;
     commit";
 
-const READ: &str = "
+pub(super) const READ: &str = "
     select run_id, seq, at, kind, meta, payload
     from composer_journal
     where run_id = $1 and seq > $2
     order by seq
     limit $3";
 
-const LOAD: &str = "
+pub(super) const LOAD: &str = "
     select j.run_id, j.seq, j.at, j.kind, j.meta, j.payload
     from json_each($1) b
     cross join composer_journal j
-    where j.run_id = unhex(b.value)
-    order by b.key, j.seq";
+    where j.run_id = unhex(b.value)";
 
 /// The journal writer's way into the lane for writes.
 pub(super) struct Writer {
@@ -319,16 +321,17 @@ impl SqliteStore {
 
     pub(super) async fn load_journals(&self, runs: &[RunId]) -> Result<Vec<(RunId, Vec<Entry>)>> {
         let rows = self.read.script(LOAD, args![ids(runs)]).await?;
-        let mut journals: Vec<(RunId, Vec<Entry>)> = runs.iter().map(|run| (*run, Vec::new())).collect();
-        let mut at = 0;
+        let mut journals: HashMap<RunId, Vec<Entry>> = HashMap::with_capacity(runs.len());
         for row in &rows {
             let (run, entry) = self.entry(row)?;
-            while journals[at].0 != run {
-                at += 1;
-            }
-            journals[at].1.push(entry);
+            journals.entry(run).or_default().push(entry);
         }
-        Ok(journals)
+        // Sorted here: SQLite would carry every payload through its sorter.
+        let in_order = |mut journal: Vec<Entry>| {
+            journal.sort_unstable_by_key(|entry| entry.seq);
+            journal
+        };
+        Ok(runs.iter().map(|run| (*run, in_order(journals.remove(run).unwrap_or_default()))).collect())
     }
 
     fn entry(&self, row: &SqliteRow) -> Result<(RunId, Entry)> {

@@ -29,6 +29,11 @@ use super::super::{Result, StoreError};
 /// How long a write waits for the lock that another process holds.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Tables of the writing connection's own: empty between two scripts.
+pub(super) const OWN_TABLES: &str = "
+    create temp table composer_fence (part integer primary key, run_id blob, epoch integer);
+    create temp table composer_obstacle (run_id blob, workflow text, status integer, owned integer, at integer)";
+
 /// One or more connections with one queue.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -148,10 +153,7 @@ fn open(file: &Path, mode: Mode) -> Result<SqliteConnection> {
     enter_wal(file, &mut conn)?;
     let prepare = match mode {
         Mode::Read => "pragma query_only = on",
-        Mode::Write => {
-            "create temp table composer_fence (part integer primary key, run_id blob, epoch integer);
-             create temp table composer_obstacle (run_id blob, workflow text, status integer, owned integer, at integer)"
-        }
+        Mode::Write => OWN_TABLES,
     };
     block_on(sqlx::raw_sql(prepare).execute(&mut conn)).map_err(|e| failed(file, &e))?;
     Ok(conn)

@@ -22,6 +22,8 @@ mod lane;
 mod live;
 mod location;
 mod migrate;
+#[cfg(test)]
+mod plans;
 mod rows;
 mod runs;
 mod sessions;

@@ -24,7 +24,7 @@ const FOREVER: i64 = Timestamp::MAX.as_micros();
 
 /// Starts a run, unless its key is taken. Three runs can be in the way: the one that the key names, the one of the
 /// same run id (the same start, repeated: the answer is as it was), and one without a key whose run id, as text, is this key.
-const START: &str = sql!(
+pub(super) const START: &str = sql!(
     "begin immediate;
 
     insert into temp.composer_obstacle (run_id, workflow, status, owned, at)
@@ -81,10 +81,10 @@ macro_rules! select_run {
     };
 }
 
-const RUN: &str = select_run!("where r.run_id = $1");
+pub(super) const RUN: &str = select_run!("where r.run_id = $1");
 
 /// The run that a key names; a run without a key is known by its run id as text.
-const FIND: &str = select_run!(
+pub(super) const FIND: &str = select_run!(
     "where r.run_id = coalesce(
       (select i.run_id from composer_ids i where i.workflow_id = $1),
       (select n.run_id from composer_runs n where n.run_id = $2 and n.workflow_id = $1)
@@ -103,7 +103,7 @@ const LIST: &str = select_run!(
     limit $9"
 );
 
-const ENDS: &str = "
+pub(super) const ENDS: &str = "
     select r.run_id, r.status, r.result_meta, r.result, r.reason
     from json_each($1) b
     cross join composer_runs r
@@ -111,11 +111,14 @@ const ENDS: &str = "
     order by b.key";
 
 /// Deletes a closed run; the other rows go only when no run of that id is left.
-const DELETE: &str = "
+pub(super) const DELETE: &str = "
     begin immediate;
     delete from composer_runs where run_id = $1 and status in (5, 6, 7) returning 1, status;
     delete from composer_journal where run_id = $1 and not exists (select 1 from composer_runs where run_id = $1);
-    delete from composer_inbox where run_id = $1 and not exists (select 1 from composer_runs where run_id = $1);
+    delete from composer_inbox
+    where run_id = $1 and shelved = 0 and not exists (select 1 from composer_runs where run_id = $1);
+    delete from composer_inbox
+    where run_id = $1 and shelved = 1 and not exists (select 1 from composer_runs where run_id = $1);
     delete from composer_ids where run_id = $1 and not exists (select 1 from composer_runs where run_id = $1);
     select 2, status from composer_runs where run_id = $1;
     commit";

@@ -56,7 +56,7 @@ const DECLARE_DEAD: &str = sql!(
 
 /// One pass. A run whose session has no row at all, which nothing here brings about, gets a dead one as well, so that
 /// it is handed out like the others.
-const SWEEP: &str = sql!(
+pub(super) const SWEEP: &str = sql!(
     "begin immediate;
 
     update composer_sessions set dead_at = ",
@@ -93,7 +93,7 @@ const SWEEP: &str = sql!(
 );
 
 /// Ends a session; whatever it still owns is handed out as of a dead one.
-const CLOSE: &str = sql!(
+pub(super) const CLOSE: &str = sql!(
     "begin immediate;
     update composer_sessions set dead_at = ",
     now!(),
