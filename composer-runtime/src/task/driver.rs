@@ -371,10 +371,11 @@ impl Driver {
             return;
         }
         match self.steps.remove(&step) {
-            Some(Open::Attempting { .. } | Open::Stopping) => {
+            Some(Open::Attempting { .. }) => {
                 self.stop.push(step);
                 self.steps.insert(step, Open::Stopping);
             }
+            Some(Open::Stopping) => drop(self.steps.insert(step, Open::Stopping)),
             Some(Open::Timer { due }) => drop(self.timers.remove(&(due, step))),
             Some(Open::Waiting { not_before, .. }) => {
                 self.rests.retain(|(_, resting)| not_before.is_none() || *resting != step);
@@ -442,3 +443,6 @@ fn closed(finished: Finished) -> End {
     });
     End::Closed { status, outcome: finished.outcome, reason, unconsumed: finished.unconsumed }
 }
+
+#[cfg(test)]
+mod tests;

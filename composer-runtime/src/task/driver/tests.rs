@@ -1,0 +1,316 @@
+//! The driver's promises, each shown on a small workflow.
+
+use std::{sync::Arc, time::Duration};
+
+use composer_sdk::{
+    Workflow,
+    activity::{ActivityCx, ActivityEntry, ActivityInfo, Attempted, States, Verdict},
+    id::RunId,
+    prelude::*,
+    workflow::WorkflowEntry,
+};
+use futures::executor::block_on;
+
+use super::*;
+
+#[activity(retry(max_attempts = 3, first = "1s", jitter = 0.0))]
+async fn double(n: u32) -> Result<u32> {
+    if n == 13 {
+        return Err(Error::new("thirteen"));
+    }
+    Ok(n * 2)
+}
+
+#[workflow]
+async fn chain(n: u32) -> Result<u32> {
+    double(double(n).await?).await
+}
+
+#[workflow]
+async fn race() -> Result<u32> {
+    select! {
+        () = sleep(Duration::from_secs(5)) => Ok(0),
+        n = double(1) => n,
+    }
+}
+
+#[workflow]
+async fn nap() -> u32 {
+    sleep(Duration::from_secs(60)).await;
+    1
+}
+
+#[workflow]
+async fn both() -> Result<u32> {
+    let (a, b) = join!(double(1), double(2));
+    Ok(a? + b?)
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000).saturating_add(Duration::from_secs(seconds))
+}
+
+fn start<W: Workflow>(input: &str) -> Start {
+    let run_id = RunId::new(at(0));
+    Start {
+        run_id,
+        workflow_id: run_id.into(),
+        workflow: WorkflowEntry::of::<W>(),
+        input: Payload::from(input.as_bytes().to_vec()),
+        started_at: at(0),
+        alarm: Arc::new(|| {}),
+    }
+}
+
+fn fresh<W: Workflow>(input: &str) -> Driver {
+    Driver::new(start::<W>(input), &[], at(0), None, "build".into())
+}
+
+/// What a worker would do: run the activity for real.
+fn perform(attempt: &Attempt) -> AttemptEnd {
+    let info = ActivityInfo {
+        run_id: RunId::new(at(0)),
+        workflow_id: RunId::new(at(0)).into(),
+        workflow: "w".into(),
+        step: attempt.activity.step.number,
+        name: attempt.activity.step.name.clone(),
+        attempt: attempt.attempt,
+        scheduled_at: attempt.activity.scheduled_at,
+    };
+    let cx = ActivityCx::new(info, Arc::new(States::default()));
+    let entry = ActivityEntry::of::<double>();
+    AttemptEnd::Done(block_on(entry.attempt(&attempt.activity.input, cx)))
+}
+
+fn report(driver: &mut Driver, attempt: &Attempt, end: AttemptEnd, now: Timestamp) -> Todo {
+    driver.attempt_ended(attempt.activity.step.number, attempt.attempt, end, now, 0.5);
+    driver.take(now)
+}
+
+fn seqs(todo: &Todo) -> Vec<u32> {
+    todo.write.iter().flat_map(|write| &write.entries).map(|entry| entry.seq).collect()
+}
+
+#[test]
+fn a_step_starts_only_when_what_it_depends_on_is_durable() {
+    let mut driver = fresh::<chain>("[2]");
+    let first = driver.take(at(0));
+    assert_eq!((first.start.len(), first.write.is_none()), (1, true));
+    let after = report(&mut driver, &first.start[0], perform(&first.start[0]), at(1));
+    assert_eq!(seqs(&after), [1]);
+    assert!(after.start.is_empty(), "the second step depends on an entry that is not durable yet");
+    driver.written(1, at(1));
+    assert_eq!(driver.take(at(1)).start.len(), 1);
+}
+
+#[test]
+fn the_last_result_and_the_end_share_a_write() {
+    let mut driver = fresh::<chain>("[2]");
+    let first = driver.take(at(0)).start.remove(0);
+    report(&mut driver, &first, perform(&first), at(1));
+    driver.written(1, at(1));
+    let second = driver.take(at(1)).start.remove(0);
+    let last = report(&mut driver, &second, perform(&second), at(2));
+    let write = last.write.expect("the run has ended");
+    assert_eq!((write.prev, write.entries.len()), (1, 1));
+    let Some(End::Closed { status: Status::Completed, outcome: Outcome::Ok(value), .. }) = write.end else {
+        panic!("{:?}", write.end)
+    };
+    assert_eq!(value.as_bytes(), b"8");
+}
+
+#[test]
+fn a_failed_attempt_is_journaled_and_rests_before_the_next_one() {
+    let mut driver = fresh::<chain>("[13]");
+    let first = driver.take(at(0)).start.remove(0);
+    let failed = report(&mut driver, &first, perform(&first), at(1));
+    let write = failed.write.expect("the failure is journaled");
+    assert!(matches!(write.entries[0].event, Event::AttemptFailed { attempt: 1, .. }));
+    driver.written(1, at(1));
+    assert!(driver.take(at(1)).start.is_empty(), "it rests for a second");
+    assert_eq!(driver.next_instant(), Some(at(2)));
+    driver.tick(at(2));
+    let second = driver.take(at(2)).start.remove(0);
+    assert_eq!(second.attempt, 2);
+}
+
+#[test]
+fn attempts_are_counted_across_a_crash_and_the_rest_stays_absolute() {
+    let mut driver = fresh::<chain>("[13]");
+    let first = driver.take(at(0)).start.remove(0);
+    let entries = report(&mut driver, &first, perform(&first), at(1)).write.unwrap().entries;
+    let mut heir = Driver::new(start::<chain>("[13]"), &entries, at(1), None, "build".into());
+    assert!(heir.take(at(1)).start.is_empty());
+    heir.tick(at(2));
+    assert_eq!(heir.take(at(2)).start[0].attempt, 2);
+}
+
+#[test]
+fn when_attempts_are_used_up_the_error_reaches_the_workflow_with_its_count() {
+    let mut driver = fresh::<chain>("[13]");
+    for attempt in 1..=3 {
+        let now = at(attempt * 100);
+        driver.tick(now);
+        let start = driver.take(now).start.remove(0);
+        assert_eq!(u64::from(start.attempt), attempt);
+        let todo = report(&mut driver, &start, perform(&start), now);
+        driver.written(attempt as u32, now);
+        let write = todo.write.unwrap();
+        if attempt == 3 {
+            let Some(End::Closed { status: Status::Failed, reason: Some(reason), .. }) = write.end else {
+                panic!("{:?}", write.end)
+            };
+            assert!(reason.contains("double") && reason.contains("3 attempts") && reason.contains("thirteen"), "{reason}");
+        }
+    }
+}
+
+#[test]
+fn a_run_ends_only_when_the_loser_of_a_race_has_stopped() {
+    let mut driver = fresh::<race>("[]");
+    let todo = driver.take(at(0));
+    assert!(matches!(todo.write.unwrap().entries[0].event, Event::TimerSet { .. }));
+    // The timer was armed before the activity was asked for: the activity waits for that entry.
+    driver.written(1, at(0));
+    let start = driver.take(at(0)).start.remove(0);
+    driver.tick(at(5));
+    let fired = driver.take(at(5));
+    assert_eq!(fired.stop, [start.activity.step.number]);
+    assert!(fired.write.unwrap().end.is_none(), "the loser is still under way");
+    let stopped = report(&mut driver, &start, AttemptEnd::Interrupted, at(5));
+    assert!(stopped.write.unwrap().end.is_some());
+}
+
+#[test]
+fn a_late_result_of_a_loser_changes_nothing() {
+    let mut driver = fresh::<race>("[]");
+    driver.take(at(0));
+    driver.written(1, at(0));
+    let start = driver.take(at(0)).start.remove(0);
+    driver.tick(at(5));
+    driver.take(at(5));
+    let late = report(&mut driver, &start, perform(&start), at(5));
+    assert_eq!(seqs(&late), [0_u32; 0]);
+}
+
+#[test]
+fn a_timer_never_armed_counts_from_the_claim_and_an_armed_one_does_not() {
+    let mut late = Driver::new(start::<nap>("[]"), &[], at(1000), None, "build".into());
+    let set = late.take(at(1000)).write.unwrap().entries;
+    assert!(matches!(set[0].event, Event::TimerSet { due, .. } if due == at(1060)));
+    let heir = Driver::new(start::<nap>("[]"), &set, at(5000), None, "build".into());
+    assert_eq!(heir.next_instant(), Some(at(1060)));
+}
+
+#[test]
+fn a_draining_run_begins_nothing_and_says_what_is_left() {
+    let mut driver = fresh::<chain>("[2]");
+    let first = driver.take(at(0)).start.remove(0);
+    driver.drain();
+    report(&mut driver, &first, perform(&first), at(1));
+    driver.written(1, at(1));
+    assert!(driver.take(at(1)).start.is_empty());
+    assert!(driver.is_idle());
+    assert_eq!(driver.due(), Err(AtOnce));
+}
+
+#[test]
+fn a_stopped_attempt_is_not_counted() {
+    let mut driver = fresh::<chain>("[2]");
+    let first = driver.take(at(0)).start.remove(0);
+    driver.stop_all();
+    assert_eq!(driver.take(at(0)).stop, [first.activity.step.number]);
+    let todo = report(&mut driver, &first, AttemptEnd::Interrupted, at(0));
+    assert!(todo.write.is_none() && todo.start.is_empty());
+    assert!(driver.is_idle());
+}
+
+#[test]
+fn a_waiting_run_is_idle_and_due_when_its_timer_is() {
+    let mut driver = fresh::<nap>("[]");
+    driver.take(at(0));
+    assert!(!driver.is_idle(), "the timer is not durable yet");
+    driver.written(1, at(0));
+    driver.take(at(0));
+    assert!(driver.is_idle());
+    assert_eq!(driver.due(), Ok(Some(at(60))));
+}
+
+#[test]
+fn a_cancelled_run_stops_what_is_under_way_first() {
+    let mut driver = fresh::<both>("[]");
+    let starts = driver.take(at(0)).start;
+    let cancel = Message {
+        id: 7,
+        run_id: RunId::new(at(0)),
+        content: MessageContent::Cancel { reason: "no more".into() },
+    };
+    driver.mail(vec![cancel.clone(), cancel], at(1));
+    let mut todo = driver.take(at(1));
+    todo.stop.sort_unstable();
+    assert_eq!((seqs(&todo).len(), todo.stop.len()), (1, 2), "one entry for one message, both steps stopped");
+    let half = report(&mut driver, &starts[0], AttemptEnd::Interrupted, at(1));
+    assert!(half.write.is_none());
+    let last = report(&mut driver, &starts[1], AttemptEnd::Interrupted, at(1));
+    assert!(matches!(last.write.unwrap().end, Some(End::Closed { status: Status::Cancelled, .. })));
+}
+
+#[test]
+fn the_runs_own_timeout_ends_it() {
+    let mut driver = Driver::new(start::<nap>("[]"), &[], at(0), Some(at(30)), "build".into());
+    driver.take(at(0));
+    driver.written(1, at(0));
+    assert_eq!(driver.next_instant(), Some(at(30)));
+    driver.tick(at(30));
+    let end = driver.take(at(30)).write.unwrap().end;
+    assert!(matches!(end, Some(End::Closed { status: Status::Failed, .. })), "{end:?}");
+}
+
+#[test]
+fn other_code_is_stuck_and_starts_nothing() {
+    let mut driver = fresh::<chain>("[2]");
+    let first = driver.take(at(0)).start.remove(0);
+    let entries = report(&mut driver, &first, perform(&first), at(1)).write.unwrap().entries;
+    let mut other = Driver::new(start::<nap>("[]"), &entries, at(1), None, "other".into());
+    let todo = other.take(at(1));
+    assert!(todo.start.is_empty());
+    let write = todo.write.unwrap();
+    assert!(write.entries.is_empty());
+    let Some(End::Stuck { reason, build }) = write.end else { panic!("{:?}", write.end) };
+    assert!(reason.contains("double") && reason.contains("a timer"), "{reason}");
+    assert_eq!(build, "other");
+}
+
+#[test]
+fn a_step_that_was_given_up_before_it_left_is_not_waited_for() {
+    let mut driver = fresh::<both>("[]");
+    // Both attempts are decided, but nobody has taken them yet.
+    driver.open_gates(at(0));
+    driver.give_up("no such activity".into());
+    let todo = driver.take(at(0));
+    assert!(todo.start.is_empty() && todo.stop.is_empty());
+    assert!(matches!(todo.write.unwrap().end, Some(End::Stuck { .. })));
+}
+
+#[test]
+fn an_activity_out_of_time_is_not_tried_again() {
+    let mut driver = fresh::<chain>("[13]");
+    let mut first = driver.take(at(0)).start.remove(0);
+    first.activity.options.total_timeout = Some(Duration::from_secs(1));
+    let Decision::Deliver(Event::StepDone { gave_up, .. }) =
+        decide(&first.activity, 1, perform(&first), at(1), 0.0)
+    else {
+        panic!("it has no time left")
+    };
+    assert_eq!(gave_up, Some(composer_sdk::journal::GaveUp::Time));
+}
+
+#[test]
+fn an_errors_own_delay_replaces_the_policys() {
+    let mut driver = fresh::<chain>("[13]");
+    let first = driver.take(at(0)).start.remove(0);
+    let AttemptEnd::Done(done) = perform(&first) else { unreachable!() };
+    let asked = Attempted { retry: Verdict::Retry { after: Some(Duration::from_secs(3)) }, ..done };
+    let decision = decide(&first.activity, 1, AttemptEnd::Done(asked), at(0), 0.0);
+    assert!(matches!(decision, Decision::Retry { retry_at, .. } if retry_at == at(3)));
+}
