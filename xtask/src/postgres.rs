@@ -72,11 +72,8 @@ impl Postgres {
             let out = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
             let mut postgres = user.command(&bin.join("postgres"), &home.0);
             postgres.arg("-D").arg(&data).arg(format!("--port={port}"));
-            postgres.args([
-                "--listen_addresses=127.0.0.1",
-                "--unix_socket_directories=",
-                "--max_connections=300",
-            ]);
+            postgres.args(["--listen_addresses=127.0.0.1", "--unix_socket_directories="]);
+            postgres.arg(format!("--max_connections={}", max_connections()));
             postgres.args(settings.iter().map(|setting| format!("--{setting}")));
             postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
             let server =
@@ -238,6 +235,11 @@ fn major_version(postgres: &Path) -> Option<u32> {
 fn major(version: &str) -> Option<u32> {
     let number = version.split("(PostgreSQL) ").nth(1)?;
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// A test program runs a test a core, and a test may have several workers.
+fn max_connections() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() * 24).max(300)
 }
 
 fn free_port() -> Result<u16> {
