@@ -2,7 +2,8 @@
 //!
 //! Under the write lock nothing changes beside the script, but it changes rows itself. So the fence is decided once,
 //! before the first change, into a table of the connection's own (`temp.composer_fence`: which parts of the batch may
-//! be written), and every other part takes its runs from there and from nothing else.
+//! be written), and every other part takes its runs from there and from nothing else. A batch of entries alone has
+//! one part, and is one statement.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,18 +21,57 @@ use super::{
     },
     SqliteStore,
     lane::Lane,
-    rows::{Packed, args, columns, ids, micros, now, packed, packed_text, sql},
+    rows::{Packed, PackedRow, args, columns, ids, micros, now, only, packed, packed_text, sql},
     runs::{status, tags_text},
 };
 
-/// Writes a batch.
+/// What a row `b` that begins `[id, epoch, prev, …]` must find to be written: the run as this session (`$1`) owns it,
+/// and the journal up to `prev`.
+macro_rules! fence {
+    () => {
+        "r.run_id = unhex(b.value ->> 0)
+        and r.epoch = b.value ->> 1
+        and r.session = $1
+        and r.status = 2
+        and (b.value ->> 2 = 0
+          or exists (select 1 from composer_journal j where j.run_id = r.run_id and j.seq = b.value ->> 2))"
+    };
+}
+
+/// Writes entries and nothing else, which is what most batches are: one statement, because each one costs several
+/// changes of threads. SQLite collects what is to be inserted before it inserts, so the fence is decided before the
+/// first change here, too.
+///
+/// `$1` the session, `$2`, `$3` entries `[id, epoch, prev, seq, at, kind, meta, payload]` and their bytes.
+pub(super) const APPEND: &str = sql!(
+    "insert into composer_journal (run_id, seq, epoch, at, kind, meta, payload)
+    select
+      r.run_id, b.value ->> 3, r.epoch, b.value ->> 4, b.value ->> 5, ",
+    packed_text!("3", "b", "6", "7"),
+    ", ",
+    packed!("3", "b", "8", "9"),
+    "
+    from json_each($2) b
+    cross join composer_runs r
+    where ",
+    fence!()
+);
+
+/// After an append that fell short: which entries (`$1`, as above) are there, by the epoch that wrote them.
+pub(super) const APPENDED: &str = "
+    select b.key
+    from json_each($1) b
+    cross join composer_journal j
+    where j.run_id = unhex(b.value ->> 0) and j.seq = b.value ->> 3 and j.epoch = b.value ->> 1";
+
+/// Writes any batch.
 ///
 /// * `$1` the session
-/// * `$2`, `$3` new runs `[id, workflow, input, build, tags, workflow id, delay, timeout]` and their bytes
-/// * `$4` owned runs `[id, epoch, prev]`
-/// * `$5`, `$6` entries `[part, seq, at, kind, meta, payload]` and their bytes
-/// * `$7` inbox rows that become entries `[part, row, run id]`
-/// * `$8`, `$9` ends `[part, status, outcome, result, reason, unconsumed, build]` and their bytes
+/// * `$2` owned runs `[id, epoch, prev]`
+/// * `$3`, `$4` entries `[part, seq, at, kind, meta, payload]` and their bytes
+/// * `$5` inbox rows that become entries `[part, row, run id]`
+/// * `$6`, `$7` ends `[part, status, outcome, result, reason, unconsumed, build]` and their bytes
+/// * `$8`, `$9` new runs `[id, workflow, input, build, tags, workflow id, timeout]` and their bytes
 /// * `$10` the last instant that a column holds
 pub(super) const WRITE: &str = sql!(
     "begin immediate;
@@ -39,27 +79,21 @@ pub(super) const WRITE: &str = sql!(
     insert into composer_runs
       (run_id, workflow_id, workflow, input, build, tags, deadline, status, epoch, session, created_at, started_at)
     select
-      unhex(b.value ->> 0), ", packed_text!("3", "b", "9", "10"), ", ", packed_text!("3", "b", "1", "2"), ", ",
-      packed!("3", "b", "3", "4"), ", ", packed_text!("3", "b", "5", "6"), ", ", packed_text!("3", "b", "7", "8"), ",
+      unhex(b.value ->> 0), ", packed_text!("9", "b", "9", "10"), ", ", packed_text!("9", "b", "1", "2"), ", ",
+      packed!("9", "b", "3", "4"), ", ", packed_text!("9", "b", "5", "6"), ", ", packed_text!("9", "b", "7", "8"), ",
       min(c.now + (b.value ->> 11), $10), 2, 1, $1, c.now, c.now
     from (select ", now!(), " as now) c
-    cross join json_each($2) b
-    where exists (select 1 from composer_sessions s where s.id = $1 and s.dead_at is null)
-    returning 1, started_at;
+    cross join json_each($8) b
+    where exists (select 1 from composer_sessions s where s.id = $1 and s.dead_at is null);
 
     insert into temp.composer_fence (part, run_id, epoch)
     select b.key, r.run_id, r.epoch
-    from json_each($4) b
+    from json_each($2) b
     cross join composer_runs r
-    where r.run_id = unhex(b.value ->> 0)
-      and r.epoch = b.value ->> 1
-      and r.session = $1
-      and r.status = 2
-      and (b.value ->> 2 = 0
-        or exists (select 1 from composer_journal j where j.run_id = r.run_id and j.seq = b.value ->> 2))
+    where ", fence!(), "
       and b.key not in (
         select m.value ->> 0
-        from json_each($7) m
+        from json_each($5) m
         left join composer_inbox i on i.id = m.value ->> 1 and i.run_id = unhex(m.value ->> 2)
         where i.id is null
       );
@@ -67,19 +101,19 @@ pub(super) const WRITE: &str = sql!(
     insert into composer_journal (run_id, seq, epoch, at, kind, meta, payload)
     select
       f.run_id, e.value ->> 1, f.epoch, e.value ->> 2, e.value ->> 3, ",
-      packed_text!("6", "e", "4", "5"), ", ", packed!("6", "e", "6", "7"), "
-    from json_each($5) e
+      packed_text!("4", "e", "4", "5"), ", ", packed!("4", "e", "6", "7"), "
+    from json_each($3) e
     cross join temp.composer_fence f
     where f.part = e.value ->> 0;
 
     delete from composer_inbox
     where id in (
-      select m.value ->> 1 from json_each($7) m cross join temp.composer_fence f where f.part = m.value ->> 0
+      select m.value ->> 1 from json_each($5) m cross join temp.composer_fence f where f.part = m.value ->> 0
     );
 
     with e as materialized (
       select f.run_id, e.value, ", now!(), " as now
-      from json_each($8) e
+      from json_each($6) e
       cross join temp.composer_fence f
       where f.part = e.value ->> 0
     )
@@ -88,16 +122,22 @@ pub(super) const WRITE: &str = sql!(
       status = e.value ->> 1,
       closed_at = iif(e.value ->> 1 = 4, null, e.now),
       stuck_at = iif(e.value ->> 1 = 4, e.now, null),
-      result_meta = ", packed_text!("9", "e", "2", "3"), ",
-      result = ", packed!("9", "e", "4", "5"), ",
-      reason = ", packed_text!("9", "e", "6", "7"), ",
-      unconsumed = ", packed_text!("9", "e", "8", "9"), ",
-      stuck_build = ", packed_text!("9", "e", "10", "11"), "
+      result_meta = ", packed_text!("7", "e", "2", "3"), ",
+      result = ", packed!("7", "e", "4", "5"), ",
+      reason = ", packed_text!("7", "e", "6", "7"), ",
+      unconsumed = ", packed_text!("7", "e", "8", "9"), ",
+      stuck_build = ", packed_text!("7", "e", "10", "11"), "
     from e
     where composer_runs.run_id = e.run_id;
 
-    select 2, part from temp.composer_fence;
-    select 3, ", now!(), ";
+    select
+      (select json_group_array(part) from temp.composer_fence),
+      count(r.run_id),
+      coalesce(max(r.started_at), ", now!(), ")
+    from json_each($8) b
+    cross join composer_runs r
+    where r.run_id = unhex(b.value ->> 0);
+
     delete from temp.composer_fence;
     commit"
 );
@@ -148,21 +188,25 @@ pub(super) struct Writer {
 #[async_trait]
 impl JournalConn for Writer {
     async fn write(&mut self, session: SessionId, batch: &Batch) -> Result<BatchWritten> {
-        let (starts, starts_bytes) = self.pack_starts(&batch.starts)?;
-        let (runs, _) = pack_runs(&batch.runs)?;
+        check_order(&batch.runs)?;
+        if batch.starts.is_empty() && batch.runs.iter().all(is_append) {
+            return self.append(session, batch).await;
+        }
+        let runs = pack_runs(&batch.runs);
         let (entries, entries_bytes) = self.pack_entries(&batch.runs);
-        let (mail, _) = pack_mail(&batch.runs);
+        let mail = pack_mail(&batch.runs);
         let (ends, ends_bytes) = self.pack_ends(&batch.runs);
+        let (starts, starts_bytes) = self.pack_starts(&batch.starts)?;
         let args = args![
             session.0,
-            starts,
-            starts_bytes,
             runs,
             entries,
             entries_bytes,
             mail,
             ends,
             ends_bytes,
+            starts,
+            starts_bytes,
             Timestamp::MAX.as_micros(),
         ];
         written(batch, &self.write.script(WRITE, args).await?)
@@ -191,6 +235,42 @@ impl JournalConn for Writer {
 }
 
 impl Writer {
+    async fn append(&self, session: SessionId, batch: &Batch) -> Result<BatchWritten> {
+        let mut packed = Packed::default();
+        let mut parts = Vec::new();
+        for (part, run) in batch.runs.iter().enumerate() {
+            for entry in &run.entries {
+                parts.push(part);
+                packed.row(|row| {
+                    row.id(run.run_id).int(run.epoch.0).int(i64::from(run.prev));
+                    self.pack_entry(row, entry);
+                });
+            }
+        }
+        let (entries, bytes) = packed.finish();
+        let mut runs = vec![Written::Accepted; batch.runs.len()];
+        let args = args![session.0, entries.clone(), bytes];
+        if self.write.execute(APPEND, args).await? < parts.len() as u64 {
+            runs.fill(Written::Fenced);
+            // What was accepted is committed: an answer that is lost now leaves it unknown.
+            for row in &self.write.script(APPENDED, args![entries]).await.map_err(after_commit)? {
+                runs[parts[columns(row).small::<usize>()?]] = Written::Accepted;
+            }
+        }
+        Ok(BatchWritten { started: true, started_at: Timestamp::from_micros(0), runs })
+    }
+
+    /// `seq, at, kind, meta, payload` of an entry.
+    fn pack_entry(&self, row: &mut PackedRow<'_>, entry: &Entry) {
+        let record = entry.event.to_record();
+        let payload = record.payload.map(|payload| self.codec.encode(payload));
+        row.int(i64::from(entry.seq))
+            .int(entry.at.as_micros())
+            .int(i64::from(record.kind))
+            .text(&record.meta)
+            .payload(payload.as_ref());
+    }
+
     fn pack_starts(&self, starts: &[NewRun]) -> Result<(String, Vec<u8>)> {
         let mut packed = Packed::default();
         for run in starts {
@@ -217,15 +297,9 @@ impl Writer {
         let mut packed = Packed::default();
         for (part, run) in runs.iter().enumerate() {
             for entry in &run.entries {
-                let record = entry.event.to_record();
-                let payload = record.payload.map(|payload| self.codec.encode(payload));
                 packed.row(|row| {
-                    row.int(part as i64)
-                        .int(i64::from(entry.seq))
-                        .int(entry.at.as_micros())
-                        .int(i64::from(record.kind))
-                        .text(&record.meta)
-                        .payload(payload.as_ref());
+                    row.int(part as i64);
+                    self.pack_entry(row, entry);
                 });
             }
         }
@@ -268,23 +342,35 @@ impl Writer {
     }
 }
 
-/// The owned runs. Entries must follow one another from `prev` on: the store's own check for a gap stands on that.
-fn pack_runs(runs: &[RunBatch]) -> Result<(String, Vec<u8>)> {
+/// Entries must follow one another from `prev` on: the store's own check for a gap stands on that.
+fn check_order(runs: &[RunBatch]) -> Result<()> {
+    let broken = |run: &&RunBatch| !run.entries.iter().zip(1..).all(|(entry, n)| entry.seq == run.prev + n);
+    match runs.iter().find(broken) {
+        None => Ok(()),
+        Some(run) => Err(StoreError::Rejected {
+            message: format!("the entries for run {} do not follow entry {}", run.run_id, run.prev),
+        }),
+    }
+}
+
+/// Whether a run only goes on: entries that come from no inbox row.
+fn is_append(run: &RunBatch) -> bool {
+    run.end.is_none()
+        && !run.entries.is_empty()
+        && run.entries.iter().all(|entry| entry.event.inbox().is_none())
+}
+
+fn pack_runs(runs: &[RunBatch]) -> String {
     let mut packed = Packed::default();
     for run in runs {
-        if !run.entries.iter().zip(1..).all(|(entry, n)| entry.seq == run.prev + n) {
-            return Err(StoreError::Rejected {
-                message: format!("the entries for run {} do not follow entry {}", run.run_id, run.prev),
-            });
-        }
         packed.row(|row| {
             row.id(run.run_id).int(run.epoch.0).int(i64::from(run.prev));
         });
     }
-    Ok(packed.finish())
+    packed.finish().0
 }
 
-fn pack_mail(runs: &[RunBatch]) -> (String, Vec<u8>) {
+fn pack_mail(runs: &[RunBatch]) -> String {
     let mut packed = Packed::default();
     for (part, run) in runs.iter().enumerate() {
         for inbox in run.entries.iter().filter_map(|entry| entry.event.inbox()) {
@@ -293,21 +379,23 @@ fn pack_mail(runs: &[RunBatch]) -> (String, Vec<u8>) {
             });
         }
     }
-    packed.finish()
+    packed.finish().0
+}
+
+/// An error once something was committed: what exactly, settling will say.
+fn after_commit(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable { message, .. } => StoreError::Unavailable { message, maybe_committed: true },
+        other => other,
+    }
 }
 
 fn written(batch: &Batch, rows: &[SqliteRow]) -> Result<BatchWritten> {
-    let mut started = 0;
-    let mut started_at = Timestamp::from_micros(0);
+    let mut c = only(rows)?;
+    let (accepted, started, started_at) = (c.json::<Vec<usize>>()?, c.small::<usize>()?, c.at()?);
     let mut runs = vec![Written::Fenced; batch.runs.len()];
-    for row in rows {
-        let mut c = columns(row);
-        match c.int()? {
-            1 => (started, started_at) = (started + 1, c.at()?),
-            2 => runs[c.small::<usize>()?] = Written::Accepted,
-            _ if started == 0 => started_at = c.at()?,
-            _ => {}
-        }
+    for part in accepted {
+        runs[part] = Written::Accepted;
     }
     Ok(BatchWritten { started: started == batch.starts.len(), started_at, runs })
 }

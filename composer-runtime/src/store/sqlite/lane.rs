@@ -72,6 +72,11 @@ impl Lane {
         self.run(move |seat| seat.script(sql, args)).await
     }
 
+    /// Runs one statement and says how many rows it changed.
+    pub(super) async fn execute(&self, sql: &'static str, args: SqliteArguments) -> Result<u64> {
+        self.run(move |seat| seat.execute(sql, args)).await
+    }
+
     /// Runs `work` with a connection to itself.
     pub(super) async fn run<T, F>(&self, work: F) -> Result<T>
     where
@@ -119,14 +124,26 @@ impl Seat {
 
     /// Runs a script and gives the rows of all its statements, in order.
     pub(super) fn script(&mut self, sql: &'static str, args: SqliteArguments) -> Result<Vec<SqliteRow>> {
+        let done = block_on(sqlx::query_with(sql, args).fetch_all(self.conn()?));
+        done.map_err(|e| self.give_up(&e))
+    }
+
+    /// Runs one statement and says how many rows it changed.
+    pub(super) fn execute(&mut self, sql: &'static str, args: SqliteArguments) -> Result<u64> {
+        let done = block_on(sqlx::query_with(sql, args).execute(self.conn()?));
+        done.map(|done| done.rows_affected()).map_err(|e| self.give_up(&e))
+    }
+
+    fn conn(&mut self) -> Result<&mut SqliteConnection> {
         if self.conn.is_none() {
             self.conn = Some(open(&self.file, self.mode)?);
         }
-        let conn = self.conn.as_mut().expect("invariant: just opened");
-        block_on(sqlx::query_with(sql, args).fetch_all(conn)).map_err(|e| {
-            self.close();
-            failed(&self.file, &e)
-        })
+        Ok(self.conn.as_mut().expect("invariant: just opened"))
+    }
+
+    fn give_up(&mut self, error: &sqlx::Error) -> StoreError {
+        self.close();
+        failed(&self.file, error)
     }
 
     fn close(&mut self) {

@@ -15,6 +15,8 @@ const STATEMENTS: &[(&str, &str, &[&str])] = &[
     ("cancels of stuck", inbox::CANCELS_OF_STUCK, &["r USING INDEX composer_runs_stuck"]),
     ("inbox", inbox::INBOX, &[]),
     ("unconsumed", inbox::UNCONSUMED, &[]),
+    ("append", journal::APPEND, &[]),
+    ("appended", journal::APPENDED, &[]),
     ("write", journal::WRITE, &[]),
     ("settle", journal::SETTLE, &[]),
     ("read", journal::READ, &[]),
