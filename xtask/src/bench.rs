@@ -215,7 +215,11 @@ impl<'a> Session<'a> {
 
     fn composer_bench(&mut self, database: &str, arguments: &[&str]) -> Result<Line> {
         let mut bench = cargo(&["run", "--quiet", "--release", "--package", "composer-bench", "--"]);
-        bench.args(arguments).args(&self.options.passed_on).env("COMPOSER_URL", self.url(database));
+        bench
+            .args(arguments)
+            .args(["--secs", &self.options.seconds.to_string()])
+            .args(&self.options.passed_on)
+            .env("COMPOSER_URL", self.url(database));
         let text = self.servers.output(&mut bench)?;
         let line = text.lines().map(str::trim).rfind(|line| line.starts_with('{') && line.ends_with('}'));
         line.map(|line| Line(line.to_owned()))
