@@ -347,7 +347,7 @@ fn retry(key: Key, errors: &mut Errors) -> syn::Result<Retry> {
         Form::List(ref tokens) if !tokens.is_empty() => tokens.clone(),
         _ => return Err(key.expects(EXAMPLE)),
     };
-    let mut retry = Retry::default();
+    let (mut retry, before) = (Retry::default(), errors.len());
     for key in keys(tokens, errors) {
         match key.text.as_str() {
             "max_attempts" => set(&mut retry.max_attempts, key, errors, max_attempts),
@@ -360,6 +360,10 @@ fn retry(key: Key, errors: &mut Errors) -> syn::Result<Retry> {
         }
     }
     retry.check(errors);
+    if errors.len() > before {
+        // What is left of a broken policy may be broken, too, and the compiler would say so once more.
+        retry = Retry { on: retry.on, ..Retry::default() };
+    }
     Ok(retry)
 }
 

@@ -41,9 +41,7 @@ pub(crate) fn sort(attrs: Vec<Attribute>, errors: &mut Errors) -> Attrs {
 
 /// One function is one thing.
 fn refuse_second(meta: &Meta, errors: &mut Errors) {
-    if let Some(last) = meta.path().segments.last()
-        && (last.ident == "activity" || last.ident == "workflow")
-    {
+    if is_ours(meta.path()) {
         errors
             .at(meta.path(), "a function is one workflow or one activity: remove one of the two attributes");
     }
@@ -51,11 +49,13 @@ fn refuse_second(meta: &Meta, errors: &mut Errors) {
 
 impl Attrs {
     fn place(&mut self, meta: Meta, wrap: &dyn Fn(Meta) -> Attribute) {
+        if is_ours(meta.path()) {
+            return;
+        }
         let Some(name) = meta.path().get_ident().map(ToString::to_string) else {
             return self.body.push(wrap(meta));
         };
         match name.as_str() {
-            "workflow" | "activity" => {}
             "cfg" | "allow" | "warn" | "deny" | "forbid" => self.all.push(wrap(meta)),
             // A bare `must_use` says nothing that the call does not say itself.
             "must_use" if matches!(meta, Meta::Path(_)) => {}
@@ -93,6 +93,14 @@ impl Attrs {
             self.place(part, &|meta| wrap(parse_quote!(cfg_attr(#when, #meta))));
         }
     }
+}
+
+/// `workflow`, `composer_sdk::activity`.
+fn is_ours(path: &Path) -> bool {
+    let named = path.segments.last().is_some_and(|last| last.ident == "activity" || last.ident == "workflow");
+    let home =
+        path.segments.first().is_some_and(|first| first.ident == "composer_sdk" || path.segments.len() == 1);
+    named && home
 }
 
 fn is_outside(lint: &Path) -> bool {

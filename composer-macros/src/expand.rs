@@ -120,6 +120,10 @@ fn definition_impl(model: &Model) -> TokenStream {
     let (name, output) = (definition_name(model), model.output_type());
     let journal_name = options::journal_name(model);
     let role = role(model.kind);
+    // A result that cannot cross the journal is reported at the declared type.
+    let here = model.output_span().resolved_at(Span::mixed_site());
+    let codec =
+        quote_spanned!(here=> ::composer_sdk::__private::picked(::composer_sdk::__private::codec!(#output)));
     quote! {
         #(#all)*
         impl ::composer_sdk::Definition for #name {
@@ -128,12 +132,12 @@ fn definition_impl(model: &Model) -> TokenStream {
             const ROLE: ::composer_sdk::__private::Role<Self> = #role;
             type Output = #output;
             fn encode(output: &Self::Output) -> ::composer_sdk::__private::Outcome {
-                ::composer_sdk::__private::picked(::composer_sdk::__private::codec!(#output)).encode(output)
+                #codec.encode(output)
             }
             fn decode(
                 outcome: &::composer_sdk::__private::Outcome,
             ) -> ::core::result::Result<Self::Output, ::composer_sdk::Failure> {
-                ::composer_sdk::__private::picked(::composer_sdk::__private::codec!(#output)).decode(outcome)
+                #codec.decode(outcome)
             }
             fn judge(output: &Self::Output) -> ::composer_sdk::__private::Judgement {
                 ::composer_sdk::__private::judge!(#output)(output)
@@ -193,7 +197,7 @@ fn needs(model: &Model) -> Option<TokenStream> {
         quote!(#(#cfgs)* ::composer_sdk::__private::Need::state::<#ty>())
     });
     Some(quote! {
-        fn needs() -> ::std::vec::Vec<::composer_sdk::__private::Need> { ::std::vec::Vec::from([#(#needs),*]) }
+        fn needs() -> ::std::vec::Vec<::composer_sdk::__private::Need> { ::std::vec![#(#needs),*] }
     })
 }
 
@@ -286,7 +290,11 @@ fn checked_body(model: &Model) -> Group {
     if model.prelude_macros.is_empty() {
         return model.body.clone();
     }
-    let checks = model.prelude_macros.iter().map(|name| quote!(const _: () = #name!(@composer);));
+    let checks = model.prelude_macros.iter().map(|name| {
+        // A macro that does not know these words is another crate's, and the message stands where it is used.
+        let words = quote_spanned!(ours(name).span()=> @composer);
+        quote!(const _: () = #name!(#words);)
+    });
     let (inner_attrs, rest) = split_inner_attrs(model.body.stream());
     let mut body = Group::new(model.body.delimiter(), quote!(#inner_attrs #(#checks)* #rest));
     body.set_span(model.body.span());

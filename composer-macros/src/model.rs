@@ -4,10 +4,11 @@
 //! is meant (also when its attribute has mistakes), otherwise the expansion is inert, and only keeps the uses of the
 //! function from failing in turn.
 
-use proc_macro2::{Group, Ident, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream};
 use syn::{
     Attribute, GenericParam, Generics, ReturnType, Signature, Visibility,
     parse::{Parse, ParseStream},
+    spanned::Spanned as _,
 };
 
 use crate::{
@@ -80,22 +81,21 @@ impl Model {
         let before = errors.len();
         let blocking = check_color(kind, &options, &sig, errors);
         check_qualifiers(kind, &sig, errors);
-        check_generics(kind, &sig.generics, errors);
         let is_method = check_receiver(kind, &sig, errors);
+        let before_types = errors.len();
         let params = params::read(kind, &sig, errors);
-        check_count(kind, &params, errors);
         let nameable = check_output(&sig, errors);
+        // A lifetime is reported where it is used, and only otherwise where it is declared.
+        let types_fine = errors.len() == before_types;
+        check_generics(kind, &sig.generics, types_fine, errors);
+        check_count(kind, &params, errors);
         let Found { macros, this } = body::look(&body);
-        if let Some(this) = this
-            && !is_method
-        {
-            errors.at_span(
-                this,
-                "`Self` has no meaning here: the function is free-standing, so write the type's name",
-            );
+        let self_in_sig = body::mentions(quote::quote!(#sig), "Self");
+        if let Some(this) = this.filter(|_| !is_method && !self_in_sig) {
+            errors.at_span(this, types::SELF);
         }
         // Most likely it stands in an `impl`, where nothing can stand beside it.
-        let mentions_self = this.is_some() || body::mentions(quote::quote!(#sig), "Self");
+        let mentions_self = this.is_some() || self_in_sig;
         let shape = match () {
             () if is_method || mentions_self => Shape::Method,
             () if !nameable || mentions_generics(&sig) => Shape::Verbatim,
@@ -122,6 +122,14 @@ impl Model {
     /// The journaled parameters.
     pub(crate) fn arguments(&self) -> impl Iterator<Item = &Param> {
         self.params.iter().filter(|param| param.role == Role::Argument)
+    }
+
+    /// Where that is declared; the function's name where it is not.
+    pub(crate) fn output_span(&self) -> Span {
+        match &self.output {
+            ReturnType::Default => self.ident.span(),
+            ReturnType::Type(_, ty) => ty.span(),
+        }
     }
 
     /// What awaiting a call gives.
@@ -173,7 +181,7 @@ fn check_qualifiers(kind: Kind, sig: &Signature, errors: &mut Errors) {
     }
 }
 
-fn check_generics(kind: Kind, generics: &Generics, errors: &mut Errors) {
+fn check_generics(kind: Kind, generics: &Generics, lifetimes: bool, errors: &mut Errors) {
     let a = kind.a();
     let mut seen = [false; 3];
     for param in &generics.params {
@@ -186,6 +194,7 @@ fn check_generics(kind: Kind, generics: &Generics, errors: &mut Errors) {
                 ),
             ),
             GenericParam::Const(_) => (1, format!("{a} cannot be generic: take the constant as an argument")),
+            GenericParam::Lifetime(_) if !lifetimes => continue,
             GenericParam::Lifetime(_) => (
                 2,
                 "lifetimes cannot be named here, since arguments are read back from the journal: borrow \
@@ -333,7 +342,8 @@ mod tests {
         refused("async fn f<const N: usize>() {}", &["take the constant as an argument"]);
         refused("async fn f<T>(a: T) where T: Clone {}", &["cannot be generic, since the journal"]);
         refused("async fn f() where u8: Copy {}", &["remove the `where` clause"]);
-        refused("async fn f<'a>(a: &'a str) {}", &["lifetimes cannot be named", "write `&` without `'a`"]);
+        refused("async fn f<'a>(a: &'a str) {}", &["write `&` without `'a`"]);
+        refused("async fn f<'a>(a: u8) {}", &["lifetimes cannot be named here"]);
         let shape = refused("async fn f<T>() -> T {}", &["cannot be generic"]);
         assert_eq!(shape, Shape::Verbatim, "the result speaks of `T`");
     }
@@ -374,9 +384,9 @@ mod tests {
     #[test]
     fn methods_are_refused_and_left_as_they_are() {
         assert_eq!(refused("async fn f(&self, a: u8) {}", &["not a method"]), Shape::Method);
-        assert_eq!(refused("async fn f(a: Self) {}", &["`Self` has no meaning here"]), Shape::Method);
+        assert_eq!(refused("async fn f(a: Self) {}", &["where `Self` has no meaning"]), Shape::Method);
         assert_eq!(
-            refused("async fn f() { Self::g().await }", &["`Self` has no meaning here"]),
+            refused("async fn f() { Self::g().await }", &["where `Self` has no meaning"]),
             Shape::Method
         );
         fine("async fn f() { struct S; impl S { fn g() -> Self { S } } }");
@@ -407,7 +417,7 @@ mod tests {
         check(
             "activity(timeuot = \"1s\")",
             "unsafe fn f<T>(a: &mut T, b: Vec<&str>) -> &str {}",
-            &["`timeout`?", "put `async`", "`unsafe`", "generic", "`&mut`", "whole argument", "owned value"],
+            &["`timeout`?", "put `async`", "`unsafe`", "`&mut`", "whole argument", "owned value", "generic"],
         );
     }
 

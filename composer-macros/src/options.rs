@@ -25,12 +25,16 @@ pub(crate) fn options(model: &Model) -> Option<TokenStream> {
     let settings: Vec<TokenStream> = [
         options.retry.as_ref().map(|policy| {
             let policy = retry(policy);
-            quote!(options.retry = #policy;)
+            // An item, since the compiler looks into those even where nothing calls the function.
+            quote! {
+                const __COMPOSER_RETRY: ::composer_sdk::__private::Retry = #policy;
+                options.retry = __COMPOSER_RETRY;
+            }
         }),
         options.timeout.as_ref().map(|limit| set_limit(&quote!(timeout), limit)),
         options.total_timeout.as_ref().map(|limit| set_limit(&quote!(total_timeout), limit)),
         options.queue.as_ref().map(|queue| {
-            quote!(options.queue = ::core::option::Option::Some(::std::string::String::from(#queue));)
+            quote!(options.queue = ::core::option::Option::Some(::core::convert::Into::into(#queue));)
         }),
     ]
     .into_iter()
@@ -73,7 +77,7 @@ fn retry(retry: &Retry) -> TokenStream {
     .into_iter()
     .flatten()
     .collect();
-    quote!(const { ::composer_sdk::__private::checked_retry(::composer_sdk::__private::Retry::DEFAULT #settings) })
+    quote!(::composer_sdk::__private::checked_retry(::composer_sdk::__private::Retry::DEFAULT #settings))
 }
 
 /// `Activity::retryable`, when the attribute has a predicate.

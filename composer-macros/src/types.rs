@@ -109,6 +109,10 @@ impl Search {
     }
 }
 
+/// Most likely the function stands in an `impl`.
+pub(crate) const SELF: &str = "workflows and activities are free-standing functions, where `Self` has no meaning: move \
+    the function out of the `impl`, and write the type's name";
+
 const NESTED: &str = "only a whole argument can be borrowed (`&T`, `&str`, `&[T]`), not a part of one: own what is inside, \
     as in `Option<T>` or `Vec<String>`";
 
@@ -159,7 +163,7 @@ impl<'ast> Visit<'ast> for Search {
 
     fn visit_path(&mut self, path: &'ast Path) {
         if let Some(this) = path.segments.iter().find(|segment| segment.ident == "Self") {
-            self.obstacle(this.ident.span(), "`Self` has no meaning here: write the type's name");
+            self.obstacle(this.ident.span(), SELF);
         }
         if let Some(last) = path.segments.last()
             && last.ident == "Cow"

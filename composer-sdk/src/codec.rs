@@ -54,12 +54,12 @@ pub trait Codec {
     /// The declared type.
     type Out;
     /// A result as bytes.
-    fn encode(&self, output: &Self::Out) -> Outcome;
+    fn encode(output: &Self::Out) -> Outcome;
     /// The bytes as a result again.
     ///
     /// # Errors
     /// What the declared type has no place for.
-    fn decode(&self, outcome: &Outcome) -> Result<Self::Out, Failure>;
+    fn decode(outcome: &Outcome) -> Result<Self::Out, Failure>;
 }
 
 /// Of a value that is no `Result`.
@@ -119,10 +119,10 @@ impl<E: AsRef<dyn StdError + Send + Sync + 'static> + From<Foreign>> Opaque for 
 
 impl<T: Journaled> Codec for PlainCodec<T> {
     type Out = T;
-    fn encode(&self, output: &T) -> Outcome {
+    fn encode(output: &T) -> Outcome {
         Payload::encode(output).map_or_else(Outcome::Failed, Outcome::Ok)
     }
-    fn decode(&self, outcome: &Outcome) -> Result<T, Failure> {
+    fn decode(outcome: &Outcome) -> Result<T, Failure> {
         match outcome {
             Outcome::Ok(value) => value.decode(),
             Outcome::Err(_) => Err(Failure::new(
@@ -139,13 +139,13 @@ impl<T: Journaled> Codec for PlainCodec<T> {
 
 impl<T: Journaled, E: Journaled + FromFailure> Codec for TypedCodec<T, E> {
     type Out = Result<T, E>;
-    fn encode(&self, output: &Self::Out) -> Outcome {
+    fn encode(output: &Self::Out) -> Outcome {
         match output {
             Ok(value) => Payload::encode(value).map_or_else(Outcome::Failed, Outcome::Ok),
             Err(error) => Payload::encode(error).map_or_else(Outcome::Failed, Outcome::Err),
         }
     }
-    fn decode(&self, outcome: &Outcome) -> Result<Self::Out, Failure> {
+    fn decode(outcome: &Outcome) -> Result<Self::Out, Failure> {
         Ok(match outcome {
             Outcome::Ok(value) => value.decode().map_err(E::from_failure),
             Outcome::Err(error) => Err(error.decode().unwrap_or_else(E::from_failure)),
@@ -156,7 +156,7 @@ impl<T: Journaled, E: Journaled + FromFailure> Codec for TypedCodec<T, E> {
 
 impl<T: Journaled, E: Opaque> Codec for OpaqueCodec<T, E> {
     type Out = Result<T, E>;
-    fn encode(&self, output: &Self::Out) -> Outcome {
+    fn encode(output: &Self::Out) -> Outcome {
         match output {
             Ok(value) => Payload::encode(value).map_or_else(Outcome::Failed, Outcome::Ok),
             Err(error) => {
@@ -164,7 +164,7 @@ impl<T: Journaled, E: Opaque> Codec for OpaqueCodec<T, E> {
             }
         }
     }
-    fn decode(&self, outcome: &Outcome) -> Result<Self::Out, Failure> {
+    fn decode(outcome: &Outcome) -> Result<Self::Out, Failure> {
         let foreign = |error: Error| E::from(Foreign::from(error));
         Ok(match outcome {
             Outcome::Ok(value) => value.decode().map_err(|failure| foreign(failure.into())),
@@ -174,26 +174,29 @@ impl<T: Journaled, E: Opaque> Codec for OpaqueCodec<T, E> {
     }
 }
 
-/// A codec that was picked: the place of the bound.
-pub struct Picked<C>(C);
-
-/// Takes the codec that was picked.
-pub const fn picked<C: Codec>(codec: C) -> Picked<C> {
-    Picked(codec)
+/// What takes results of one type across the journal.
+pub struct Picked<O> {
+    encode: fn(&O) -> Outcome,
+    decode: fn(&Outcome) -> Result<O, Failure>,
 }
 
-impl<C: Codec> Picked<C> {
+/// Takes the codec that was picked: the one place of the bound, so that what is missing is said once.
+pub fn picked<C: Codec>(_: C) -> Picked<C::Out> {
+    Picked { encode: C::encode, decode: C::decode }
+}
+
+impl<O> Picked<O> {
     /// A result as bytes.
-    pub fn encode(&self, output: &C::Out) -> Outcome {
-        self.0.encode(output)
+    pub fn encode(&self, output: &O) -> Outcome {
+        (self.encode)(output)
     }
 
     /// The bytes as a result again.
     ///
     /// # Errors
     /// What the declared type has no place for.
-    pub fn decode(&self, outcome: &Outcome) -> Result<C::Out, Failure> {
-        self.0.decode(outcome)
+    pub fn decode(&self, outcome: &Outcome) -> Result<O, Failure> {
+        (self.decode)(outcome)
     }
 }
 

@@ -34,7 +34,7 @@ impl<T: Serialize + DeserializeOwned> Journaled for T {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot cross the journal",
     label = "not `Serialize`, or `Box<{Self}>` is not `Deserialize`",
-    note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`"
+    note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to it, or to what it is made of"
 )]
 pub trait JournaledRef: Serialize {
     /// One value from its JSON.

@@ -158,8 +158,12 @@ macro_rules! __select {
             })
             .await
         };
+        // A `let` for each, so that a pattern which does not match every value is reported where it stands.
         match out {
-            $($crate::select::Out::$place($pat) => $code,)+
+            $($crate::select::Out::$place(value) => {
+                let ($pat) = value;
+                $code
+            })+
         }
     }};
     (@any $place:ident) => { _ };

@@ -1,7 +1,7 @@
-use composer_sdk::{activity, workflow};
+use composer_sdk::activity;
 
 #[activity]
-#[workflow]
+#[composer_sdk::workflow]
 async fn both() {}
 
 fn main() {

@@ -1,15 +1,13 @@
-use std::future::ready;
-
 async fn f() {
     composer_sdk::select! {
-        _ = ready(1) => {} _ = ready(2) => {} _ = ready(3) => {} _ = ready(4) => {} _ = ready(5) => {}
-        _ = ready(6) => {} _ = ready(7) => {} _ = ready(8) => {} _ = ready(9) => {} _ = ready(10) => {}
-        _ = ready(11) => {} _ = ready(12) => {} _ = ready(13) => {} _ = ready(14) => {} _ = ready(15) => {}
-        _ = ready(16) => {} _ = ready(17) => {}
+        _ = r(1) => {} _ = r(2) => {} _ = r(3) => {} _ = r(4) => {} _ = r(5) => {}
+        _ = r(6) => {} _ = r(7) => {} _ = r(8) => {} _ = r(9) => {} _ = r(10) => {}
+        _ = r(11) => {} _ = r(12) => {} _ = r(13) => {} _ = r(14) => {} _ = r(15) => {}
+        _ = r(16) => {} _ = r(17) => {}
     }
     composer_sdk::join!(
-        ready(1), ready(2), ready(3), ready(4), ready(5), ready(6), ready(7), ready(8), ready(9), ready(10),
-        ready(11), ready(12), ready(13), ready(14), ready(15), ready(16), ready(17)
+        r(1), r(2), r(3), r(4), r(5), r(6), r(7), r(8), r(9), r(10),
+        r(11), r(12), r(13), r(14), r(15), r(16), r(17)
     );
 }
 
