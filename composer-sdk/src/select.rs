@@ -266,6 +266,7 @@ pub fn taken<T>(value: Option<T>) -> T {
 }
 
 #[cfg(test)]
+#[allow(clippy::let_unit_value, unused_parens)] // of `select!`, silent in other crates
 mod tests {
     use std::{
         future::{Future, pending, poll_fn, ready},

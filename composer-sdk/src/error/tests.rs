@@ -1,5 +1,8 @@
 //! Chains and marks survive wrapping and the journal.
 
+// What `codec!` and `judge!` leave unused is silent in other crates only.
+#![allow(unused_imports)]
+
 use std::{error::Error as StdError, io, time::Duration};
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,6 @@
 //! Ordinary functions work as they are, without a word from any lint.
 #![deny(warnings, clippy::all)]
+#![allow(clippy::let_underscore_future, clippy::non_minimal_cfg)] // of this file's own
 #![warn(missing_docs, unreachable_pub, unused, clippy::all)]
 #![forbid(unsafe_code)]
 

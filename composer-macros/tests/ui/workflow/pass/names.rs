@@ -1,7 +1,7 @@
 //! The attributes mind no name of the user's either.
 #![deny(warnings)]
 #![no_implicit_prelude]
-#![allow(dead_code, unused_macros, non_camel_case_types)]
+#![allow(dead_code, unused_macros, non_camel_case_types, clippy::let_underscore_future)]
 
 struct Result;
 struct Ok;
