@@ -354,6 +354,22 @@ promise! {
 }
 
 promise! {
+    async fn a_backlog_does_not_hold_up_the_runs_of_a_dead_session(db) {
+        let store = db.store();
+        let (dead, me) = (session(&*store).await, session(&*store).await);
+        let run = owned(&*store, dead).await;
+        for _ in 0..3 {
+            pending(&*store).await;
+        }
+        db.lapse(dead).await;
+        store.sweep(&mut Suspects::default()).await.unwrap();
+        let one = Claim { limit: 1, ..claim_for(me) };
+        assert_eq!(store.claim(&one).await.unwrap()[0].run_id, run.0, "what was begun goes first");
+        assert_ne!(store.claim(&one).await.unwrap()[0].run_id, run.0);
+    }
+}
+
+promise! {
     async fn runs_of_a_session_without_a_row_are_taken_over(db) {
         let store = db.store();
         let (lost, me) = (session(&*store).await, session(&*store).await);

@@ -10,7 +10,7 @@ use super::{
     runs::status,
 };
 
-/// Takes due runs: those that wait longest first, whatever they wait for.
+/// Takes due runs: first those of dead workers, which somebody had begun, then those that wait longest, whatever for.
 ///
 /// * `$1` session, `$2` its workflows, `$3` its build, `$4` limit, `$5` rest of a stuck run before an offer,
 ///   `$6` from how many strikes on a run is set stuck, `$7` the claim's id
@@ -58,7 +58,8 @@ pub(super) const CLAIM: &str = sql!(
         and r.stuck_at <= (select now from clock) - $5
     ),
     chosen (run_id, dead) as (
-      select run_id, max(dead) from candidates group by run_id order by min(since) limit $4
+      select run_id, max(dead) from candidates group by run_id
+      order by max(dead) desc, min(since) limit $4
     ),
     measured (run_id, dead, length) as (
       select run_id, dead,
