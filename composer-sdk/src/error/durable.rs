@@ -94,7 +94,7 @@ impl Error {
 
     /// The messages, outermost first.
     pub fn chain(&self) -> impl Iterator<Item = String> {
-        links(&**self).map(ToString::to_string)
+        texts(&**self)
     }
 
     fn marked(error: impl Into<BoxError>, marks: Marks) -> Self {
@@ -114,13 +114,13 @@ impl Error {
 
     /// The chain of a borrowed error, and its marks: what is left of an opaque error in the journal.
     pub(crate) fn of_chain(error: &(dyn StdError + 'static)) -> Self {
-        let texts = links(error).map(ToString::to_string).collect();
+        let texts = texts(error).collect();
         Self::from_texts(texts, Marks::of(error)).expect("invariant: a chain has its first link")
     }
 
     /// How any error is described, and whether trying again can help.
     pub(crate) fn judge(error: &(dyn StdError + 'static)) -> Judgement {
-        let error_text = links(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        let error_text = texts(error).collect::<Vec<_>>().join(": ");
         Judgement { error: error_text, retry: Marks::of(error).verdict() }
     }
 
@@ -215,6 +215,21 @@ fn bare<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static)
 /// The errors of a `source()` chain, outermost first.
 fn links<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| (*error).source())
+}
+
+/// Their messages. A link that is nothing but a mark has none of its own.
+fn texts(error: &(dyn StdError + 'static)) -> impl Iterator<Item = String> {
+    links(error).filter(|link| !is_mark(*link)).map(ToString::to_string)
+}
+
+#[cfg(feature = "http")]
+fn is_mark(link: &(dyn StdError + 'static)) -> bool {
+    link.is::<crate::http::Marked>()
+}
+
+#[cfg(not(feature = "http"))]
+fn is_mark(_: &(dyn StdError + 'static)) -> bool {
+    false
 }
 
 impl<E: StdError + Send + Sync + 'static> From<E> for Error {

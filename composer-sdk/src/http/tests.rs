@@ -295,6 +295,8 @@ fn r18_what_the_service_asks_for_is_carried_to_the_engine() {
     assert_eq!(crossed(crate::Error::from(asked("3")).context("charging")), (false, three));
     assert_eq!(crossed(refused(&["404 Not Found"]).into()), (true, None));
     assert_eq!(crossed(Wrapped::Hidden(refused(&["404 Not Found"])).into()), (true, None));
+    let words = format!("{:#}", crate::Error::from(Wrapped::from(asked("3"))));
+    assert!(words.ends_with(": 429 Too Many Requests"), "the mark has no words: {words}");
 }
 
 #[test]
