@@ -382,6 +382,8 @@ impl Machine {
             Outcome::Ok(_) => (FinishedStatus::Completed, None),
             Outcome::Err(_) | Outcome::Failed(_) => {
                 let reason = match self.last_failed.take() {
+                    // The error of the step is what the workflow returned: said once.
+                    Some(step) if step.ends_with(&format!(": {error}")) => step,
                     Some(step) => format!("{error}; {step}"),
                     None => error,
                 };

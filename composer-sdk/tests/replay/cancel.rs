@@ -152,17 +152,26 @@ fn the_reason_of_a_failed_run_names_its_last_failed_step() {
         Err(Error::new("root").context("above"))
     }
     #[workflow]
-    async fn body() -> Result<u32> {
-        let value = fails().await?;
-        Ok(value + 1)
+    async fn passes_on() -> Result<u32> {
+        Ok(fails().await? + 1)
     }
-    let mut sim = Sim::of(body()).with::<fails>();
-    sim.carry_out(1);
-    let finished = sim.finished();
-    assert_eq!(finished.status, FinishedStatus::Failed);
-    let reason = finished.reason.clone().unwrap();
-    assert!(reason.starts_with("above: root; step 1 `fails` ("), "{reason}");
-    assert!(reason.contains("cancel.rs:") && reason.contains("failed after"), "{reason}");
-    let Outcome::Err(error) = &finished.outcome else { panic!() };
-    assert_eq!(format!("{:#}", error.decode::<Error>().unwrap()), "above: root");
+    #[workflow]
+    async fn adds() -> Result<u32> {
+        fails().await.context("the sum")
+    }
+    fn finished<W: composer_sdk::Workflow>(call: composer_sdk::Call<W>) -> (String, Error) {
+        let mut sim = Sim::of(call).with::<fails>();
+        sim.carry_out(1);
+        let finished = sim.finished();
+        assert_eq!(finished.status, FinishedStatus::Failed);
+        let Outcome::Err(error) = &finished.outcome else { panic!() };
+        (finished.reason.clone().unwrap(), error.decode().unwrap())
+    }
+    let (reason, error) = finished(passes_on());
+    assert!(reason.starts_with("step 1 `fails` (") && reason.contains("cancel.rs:"), "{reason}");
+    assert!(reason.ends_with(") failed after 1 attempt: above: root"), "said once: {reason}");
+    assert_eq!(format!("{error:#}"), "above: root");
+    let (reason, error) = finished(adds());
+    assert!(reason.starts_with("the sum: above: root; step 1 `fails` ("), "{reason}");
+    assert_eq!(format!("{error:#}"), "the sum: above: root");
 }
