@@ -40,11 +40,16 @@ async fn at_once<T>(what: &str, work: impl Future<Output = T>) -> T {
 
 /// Waits until somebody waits for a lock in this database.
 async fn somebody_waits(hand: &mut Hand) {
+    so_many_wait(hand, 1).await;
+}
+
+/// Waits until that many do.
+async fn so_many_wait(hand: &mut Hand, count: i64) {
     let hand = tokio::sync::Mutex::new(hand);
     let waiting = "(select count(*) from pg_stat_activity
                      where datname = current_database() and wait_event_type = 'Lock')";
     eventually("somebody waits for a lock", || async {
-        (hand.lock().await.number(waiting).await > Some(0)).then_some(())
+        (hand.lock().await.number(waiting).await >= Some(count)).then_some(())
     })
     .await;
 }
@@ -242,6 +247,24 @@ on_postgres! {
 }
 
 on_postgres! {
+    async fn p10_rows_are_locked_in_the_order_of_their_ids_whatever_the_callers(db) {
+        let store = db.store();
+        let me = session(&*store).await;
+        let runs = owned_many(&*store, me, 2).await;
+        let (mut first, mut second) = (db.connection().await, db.connection().await);
+        first.execute(&format!("begin; select from {{s}}runs where run_id = '{}' for update", runs[0].0)).await;
+        let mut journal = store.open_journal().await.unwrap();
+        let reversed = [runs[1], runs[0]];
+        let settling = tokio::spawn(async move { journal.settle(me, &reversed).await.unwrap() });
+        somebody_waits(&mut second).await;
+        // It waits for the lower one and holds nothing yet.
+        second.execute(&format!("select from {{s}}runs where run_id = '{}' for update nowait", runs[1].0)).await;
+        first.execute("rollback").await;
+        assert!(settling.await.unwrap().iter().all(|settled| matches!(settled, Settled::Owned { .. })));
+    }
+}
+
+on_postgres! {
     async fn p31_an_entry_takes_its_value_from_the_row_that_it_consumes(db) {
         let store = db.store();
         let me = session(&*store).await;
@@ -290,26 +313,32 @@ on_postgres! {
 // ---------------------------------------------------------------------------------------------------------- ownership
 
 on_postgres! {
-    async fn p15_a_claim_that_races_with_the_death_of_its_session_takes_nothing(db) {
+    async fn p15_claims_and_starts_that_race_with_the_death_of_their_session_take_nothing(db) {
         let store = db.store();
         let me = session(&*store).await;
         let run = pending(&*store).await;
+        let (eager, single) = (new_run(&*store).await, new_run(&*store).await);
         let (mut judge, mut look) = (db.connection().await, db.connection().await);
         judge.execute(&format!("begin; select from {{s}}sessions where id = {} for update", me.0)).await;
         judge.execute(&format!("update {{s}}sessions set dead_at = 1 where id = {}", me.0)).await;
         let claiming = { let store = store.clone(); tokio::spawn(async move { claim(&*store, me).await }) };
-        somebody_waits(&mut look).await;
-        let eager = new_run(&*store).await;
-        let starting = {
+        let batched = {
             let (store, eager) = (store.clone(), eager.clone());
             tokio::spawn(async move {
                 let mut journal = store.open_journal().await.unwrap();
                 journal.write(me, &Batch { starts: vec![eager], runs: vec![] }).await.unwrap()
             })
         };
+        let alone = {
+            let (store, single) = (store.clone(), single.clone());
+            tokio::spawn(async move { store.start(&single, Default::default(), Some(me)).await.unwrap() })
+        };
+        so_many_wait(&mut look, 3).await;
         judge.execute("commit").await;
         assert!(claiming.await.unwrap().is_empty());
-        assert!(!starting.await.unwrap().started);
+        assert!(!batched.await.unwrap().started);
+        let alone = alone.await.unwrap();
+        assert!(matches!(alone, Started::New { owned: None, .. }), "{alone:?}");
         assert_eq!((status(&*store, run).await, store.run(eager.run_id).await.unwrap()), (Status::Pending, None));
     }
 }
@@ -382,6 +411,32 @@ on_postgres! {
         db.execute(&format!("update {{s}}sessions set lease = 1, lock_holder = '000000FF 1 x' where id = {}", me.0)).await;
         store.sweep(&mut seen).await.unwrap();
         assert!(seen.0.is_empty(), "{seen:?}");
+    }
+}
+
+on_postgres! {
+    async fn p18_two_looks_at_two_holders_are_one_look_at_each(db) {
+        let store = db.store();
+        let new = NewSession { name: "t".into(), build: BUILD.into(), workflows: vec![], lease: Duration::from_millis(1) };
+        let (me, ..) = store.open_session(&new).await.unwrap();
+        db.outlive(me).await;
+        let mut look = db.connection().await;
+        let held = "(select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2
+                       and database = (select oid from pg_database where datname = current_database()))";
+        let mut seen = Suspects::default();
+        for _ in 0..2 {
+            // The owner takes hold, and its connection is lost at once.
+            drop(store.listen(Some(me)).await.unwrap());
+            let look = tokio::sync::Mutex::new(&mut look);
+            eventually("the lock goes", || async {
+                (look.lock().await.number(held).await == Some(0)).then_some(())
+            })
+            .await;
+            assert_eq!(store.sweep(&mut seen).await.unwrap().gone, 0);
+            assert_eq!(seen.0.len(), 1);
+            tokio::time::sleep(Duration::from_millis(600)).await;
+        }
+        assert_eq!(store.sweep(&mut seen).await.unwrap().gone, 1);
     }
 }
 

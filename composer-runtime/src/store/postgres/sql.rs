@@ -81,6 +81,11 @@ macro_rules! statements {
                     _ => None,
                 }
             }
+
+            #[cfg(test)]
+            fn all(&self) -> Vec<&str> {
+                vec![$(&self.$name),*]
+            }
         }
     };
 }
@@ -150,10 +155,28 @@ mod tests {
 
     #[test]
     fn every_statement_is_filled_in() {
-        let statements = Statements::new("\"composer\"");
-        for name in ["start", "claim", "write_steps", "write_mixed", "unhosted"] {
-            let text = statements.by_name(name).unwrap();
+        for text in Statements::new("\"composer\"").all() {
             assert!(!text.contains("{s}") && !text.contains("{now}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn p51_no_statement_takes_the_beginning_of_its_transaction_for_the_present() {
+        for text in Statements::new("\"composer\"").all() {
+            for stale in ["now()", "current_timestamp", "transaction_timestamp", "statement_timestamp"] {
+                assert!(!text.contains(stale), "{stale} in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_table_is_named_with_its_schema() {
+        for text in Statements::new("\"composer\"").all() {
+            for table in ["runs", "journal", "inbox", "ids", "sessions", "migrations"] {
+                for before in ["from ", "join ", "into ", "update ", "using "] {
+                    assert!(!text.contains(&format!("{before}{table} ")), "{table} in {text}");
+                }
+            }
         }
     }
 }
