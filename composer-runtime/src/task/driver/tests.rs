@@ -160,7 +160,10 @@ fn when_attempts_are_used_up_the_error_reaches_the_workflow_with_its_count() {
             let Some(End::Closed { status: Status::Failed, reason: Some(reason), .. }) = write.end else {
                 panic!("{:?}", write.end)
             };
-            assert!(reason.contains("double") && reason.contains("3 attempts") && reason.contains("thirteen"), "{reason}");
+            assert!(
+                reason.contains("double") && reason.contains("3 attempts") && reason.contains("thirteen"),
+                "{reason}"
+            );
         }
     }
 }
