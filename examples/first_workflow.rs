@@ -47,7 +47,12 @@ async fn main() -> Result<()> {
     let run = composer.start(welcome("Ada".into(), "fr".into())).await?;
     println!("{:?}", run.result().await?);
     for line in run.journal().await? {
-        println!("{:>4} {:<16} {}", line.seq.map_or(String::new(), |seq| seq.to_string()), line.kind, line.name);
+        println!(
+            "{:>4} {:<16} {}",
+            line.seq.map_or(String::new(), |seq| seq.to_string()),
+            line.kind,
+            line.name
+        );
     }
 
     worker.shutdown().await?;

@@ -268,7 +268,7 @@ impl Task {
         }
         let host = self.host.clone();
         let mailbox = self.mailbox.clone();
-        let entry = entry.clone();
+        let entry = *entry;
         tokio::spawn(async move {
             let cx = ActivityCx::new(info, host.registry.states());
             let body = AssertUnwindSafe(with_slot(&host, entry, cx, activity, stopped)).catch_unwind();
