@@ -27,7 +27,7 @@ pub(crate) struct Attrs {
 }
 
 /// Lints that speak about the constructor, not about the body.
-const OUTSIDE_LINTS: [&str; 4] = ["dead_code", "missing_docs", "unreachable_pub", "unused"];
+const OUTSIDE_LINTS: [&str; 2] = ["missing_docs", "unreachable_pub"];
 
 /// Sorts the attributes of a function.
 pub(crate) fn sort(attrs: Vec<Attribute>, errors: &mut Errors) -> Attrs {
@@ -72,6 +72,11 @@ impl Attrs {
             .and_then(|list| list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated));
         let Ok(lints) = lints else { return self.body.push(wrap(meta)) };
         for lint in lints.iter().filter(|lint| !lint.path().is_ident("reason")) {
+            if lint.path().is_ident("dead_code") {
+                // The definition mentions the constructor, so there is nothing to expect.
+                self.all.push(wrap(parse_quote!(allow(#lint))));
+                continue;
+            }
             let (expecting, allowing) = if is_outside(lint.path()) {
                 (&mut self.constructor, &mut self.body)
             } else {
@@ -144,7 +149,8 @@ mod tests {
             "#[inline]#[tracing::instrument(skip_all)]",
         );
         check("#[allow(unused)]", "#[allow(unused)]", "", "");
-        check("#[expect(dead_code)]", "", "#[expect(dead_code)]", "#[allow(dead_code)]");
+        check("#[expect(dead_code)]", "#[allow(dead_code)]", "", "");
+        check("#[expect(missing_docs)]", "", "#[expect(missing_docs)]", "#[allow(missing_docs)]");
         check("#[expect(clippy::x)]", "", "#[allow(clippy::x)]", "#[expect(clippy::x)]");
     }
 

@@ -44,6 +44,8 @@ fn constructor(model: &Model) -> TokenStream {
     let about_run = about_run(model);
     let name = definition_name(model);
     let args = hidden("args");
+    // With the user's own `fn`, lints speak of the constructor as they would of the function, and of nothing else.
+    let fn_token = &model.sig.fn_token;
     let params = model.arguments().map(|param| declared(param, &param.name));
     let pushes = model.arguments().map(|param| {
         let Param { cfgs, name, label, .. } = param;
@@ -54,7 +56,7 @@ fn constructor(model: &Model) -> TokenStream {
     quote! {
         #(#all)* #(#own)* #about_run
         #[track_caller]
-        #vis fn #ident(#(#params),*) -> ::composer_sdk::Call<#name> {
+        #vis #fn_token #ident(#(#params),*) -> ::composer_sdk::Call<#name> {
             let mut #args = ::composer_sdk::__private::Args::new();
             #(#pushes)*
             ::composer_sdk::__private::call(#args.finish())
@@ -124,6 +126,7 @@ fn definition_impl(model: &Model) -> TokenStream {
     let here = model.output_span().resolved_at(Span::mixed_site());
     let codec =
         quote_spanned!(here=> ::composer_sdk::__private::picked(::composer_sdk::__private::codec!(#output)));
+    let constructor = used_constructor(model);
     quote! {
         #(#all)*
         impl ::composer_sdk::Definition for #name {
@@ -132,6 +135,7 @@ fn definition_impl(model: &Model) -> TokenStream {
             const ROLE: ::composer_sdk::__private::Role<Self> = #role;
             type Output = #output;
             fn encode(output: &Self::Output) -> ::composer_sdk::__private::Outcome {
+                #constructor
                 #codec.encode(output)
             }
             fn decode(
@@ -144,6 +148,14 @@ fn definition_impl(model: &Model) -> TokenStream {
             }
         }
     }
+}
+
+/// An activity that is registered here and called elsewhere is no dead code. (To mention a deprecated one is to be
+/// warned of it.)
+fn used_constructor(model: &Model) -> Option<TokenStream> {
+    let deprecated = model.attrs.constructor.iter().any(|attr| attr.path().is_ident("deprecated"));
+    let constructor = ours(&model.ident);
+    (!deprecated).then(|| quote!(let _ = #constructor;))
 }
 
 fn role(kind: Kind) -> TokenStream {

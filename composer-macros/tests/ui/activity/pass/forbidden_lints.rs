@@ -29,5 +29,5 @@ async fn buy(order: String) -> Result<u32> {
 }
 
 fn main() {
-    let _ = buy("x".into());
+    drop(buy("x".into()));
 }

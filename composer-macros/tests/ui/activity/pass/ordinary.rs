@@ -1,7 +1,7 @@
 //! Ordinary functions work as they are, without a word from any lint.
 #![deny(warnings, clippy::all)]
-#![allow(clippy::let_underscore_future, clippy::non_minimal_cfg)] // of this file's own
 #![warn(missing_docs, unreachable_pub, unused, clippy::all)]
+#![allow(clippy::let_underscore_future, clippy::non_minimal_cfg)] // of this file's own
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -75,7 +75,8 @@ async fn aliased(fine: bool) -> Aliased {
 
 #[activity]
 async fn with_text(text: String) -> Text {
-    Ok(text.parse::<u32>().map_err(|error| error.to_string())?)
+    let number: u32 = text.parse().map_err(|error: std::num::ParseIntError| error.to_string())?;
+    Ok(number)
 }
 
 #[activity]
@@ -129,7 +130,7 @@ fn states() -> States {
 fn main() {
     assert_eq!(text(&attempt_with::<stateful>("[3]", states()).outcome), "523");
     assert_eq!(text(&attempt_with::<blocks>(r#"["x"]"#, states()).outcome), r#""x2""#);
-    assert!(blocks::BLOCKING && !stateful::BLOCKING);
+    const { assert!(blocks::BLOCKING && !stateful::BLOCKING) };
     assert_eq!(blocks::run(&Partner(9), "y"), "y9");
     assert_eq!(blocks::options().timeout, None);
     assert_eq!(stateful::needs().len(), 2);
@@ -155,7 +156,7 @@ fn main() {
 
     assert_eq!(attempt::<instrumented_above>("[5]"), "5");
     #[allow(deprecated)]
-    let _: Call<instrumented_below> = instrumented_below(1, 2, (3, 4));
+    drop::<Call<instrumented_below>>(instrumented_below(1, 2, (3, 4)));
     assert_eq!(attempt::<instrumented_below>("[6,0,[1,2]]"), "6");
     assert_eq!(SEEN.load(Ordering::Relaxed), 1);
 
