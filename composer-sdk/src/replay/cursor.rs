@@ -46,8 +46,7 @@ fn mismatch(state: &mut State, recorded: Step, ended: bool) -> Box<Mismatch> {
 }
 
 /// What to do for the steps that were asked and dropped since the last time.
-pub(super) fn commands(state: &mut State, mut asked: Vec<u32>, abandoned: Vec<u32>) -> Vec<Command> {
-    asked.sort_unstable();
+pub(super) fn commands(state: &mut State, asked: Vec<u32>, abandoned: Vec<u32>) -> Vec<Command> {
     let mut commands: Vec<Command> = Vec::with_capacity(asked.len() + abandoned.len());
     let round = state.round;
     for number in asked {
