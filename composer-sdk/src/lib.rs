@@ -5,6 +5,49 @@
 //! steps again. No context argument is threaded through; where the code runs decides what a call means (see
 //! [`call`]).
 //!
+//! ```
+//! use composer_sdk::prelude::*;
+//! # #[derive(Clone, serde::Serialize, serde::Deserialize)] pub struct Order { euros: u32 }
+//! # #[derive(serde::Serialize, serde::Deserialize)] pub struct Receipt(String);
+//!
+//! #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+//! pub enum Decision {
+//!     Yes,
+//!     No,
+//!     Expired,
+//! }
+//!
+//! static APPROVAL: Signal<Decision> = Signal::new("approval");
+//!
+//! #[activity(retry(max_attempts = 5, first = "200ms"), timeout = "10s")]
+//! async fn charge_card(order: Order) -> Result<Receipt> {
+//!     if order.euros > 10_000 {
+//!         return Err(Error::permanent("the card's limit is 10,000 euros"));
+//!     }
+//!     // The same key on every attempt: the service at the other end can tell a repetition.
+//!     Ok(Receipt(activity::idempotency_key()))
+//! }
+//!
+//! #[activity]
+//! async fn tell_customer(words: &str) {
+//!     println!("{words}");
+//! }
+//!
+//! #[workflow]
+//! async fn buy(order: Order) -> Result<Option<Receipt>> {
+//!     let decision = select! {
+//!         decision = APPROVAL.recv() => decision,
+//!         () = sleep(Duration::days(2)) => Decision::Expired, // a row with a wake-up time, not a thread
+//!     };
+//!     if decision != Decision::Yes {
+//!         tell_customer("your order was not approved").await;
+//!         return Ok(None);
+//!     }
+//!     let (receipt, ()) = join!(charge_card(order), tell_customer("your order is on its way"));
+//!     Ok(Some(receipt?))
+//! }
+//! ```
+//!
 //! | for | see |
 //! |---|---|
 //! | workflow code: `sleep`, `now`, `uuid`, `random` | [`mod@workflow`] |

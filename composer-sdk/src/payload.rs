@@ -2,7 +2,7 @@
 //!
 //! What is written can be read back as it was, or it is refused at the call with the place of the fault: numbers that
 //! JSON cannot hold, options that would change their meaning, nesting that no reader follows, values beyond a limit
-//! (see [`encode`]). [`Digest`] tells one argument list from another.
+//! (see [`Payload::encode`]). [`Digest`] tells one argument list from another.
 
 mod args;
 mod digest;

@@ -5,6 +5,8 @@
 
 pub use std::time::Duration;
 
+#[cfg(feature = "http")]
+pub use crate::http;
 pub use crate::{
     activity,
     error::{Error, Failure, Result, ResultExt},
