@@ -101,9 +101,8 @@ impl Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // In `Drop` code of the body and on foreign threads the machine is left alone: it abandons what is open
-        // by itself when the run ends.
-        if self.progress == Progress::Asked && self.run.is_here() && !std::thread::panicking() {
+        // Elsewhere the machine is left alone: it abandons what is open by itself when the run ends.
+        if self.progress == Progress::Asked && self.run.drops_here() {
             let waker = self.run.lock().abandon(self.number);
             drop(waker);
         }
@@ -173,7 +172,7 @@ impl MailboxLeaf {
 impl Drop for MailboxLeaf {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        if self.run.is_here() && !std::thread::panicking() {
+        if self.run.drops_here() {
             let (own, next) = self.run.lock().mailboxes.leave(self.name, ticket);
             drop(own);
             self.run.deliver(next);

@@ -193,6 +193,14 @@ impl Run {
         context::look(|here| matches!(here, Here::Workflow(run) if std::ptr::eq(&**run, self)))
     }
 
+    /// Whether what is dropped here is dropped by the run itself, the same way in every life: by its workflow, or by a
+    /// waker that the machine wakes. In the `Drop` code of a body that goes, and on other threads, it is not.
+    pub(super) fn drops_here(&self) -> bool {
+        let ours = |run: &Arc<Run>| std::ptr::eq(&**run, self);
+        !std::thread::panicking()
+            && context::look(|here| matches!(here, Here::Workflow(run) | Here::Delivering(run) if ours(run)))
+    }
+
     /// `file:line` of the last step that was asked for.
     pub(super) fn last_line(&self) -> String {
         self.lock().last.map(line).unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex},
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use composer_sdk::{prelude::*, replay::Progress};
@@ -205,33 +205,38 @@ fn a_stream_that_polls_only_what_was_woken_is_no_false_alarm() {
     assert_eq!(sim.value::<u32>(), 0);
 }
 
+/// A waker that owns a call: `FuturesUnordered` has such, whose tasks hold their futures.
+struct Holder(#[allow(dead_code)] Mutex<composer_sdk::Call<add>>);
+
+impl std::task::Wake for Holder {
+    fn wake(self: Arc<Self>) {}
+}
+
 #[test]
 fn a_waker_whose_drop_drops_a_call_does_not_lock_up() {
-    // `FuturesUnordered` drops futures when the last waker of a task goes: user code in the drop of a waker.
     #[workflow]
     async fn body() -> u32 {
-        let shared = Arc::new(Mutex::new(Some(add(1, 1))));
-        type Shared = Arc<Mutex<Option<composer_sdk::Call<add>>>>;
-        struct Holder(Shared);
-        impl std::task::Wake for Holder {
-            fn wake(self: Arc<Self>) {}
-        }
-        impl Drop for Holder {
-            fn drop(&mut self) {
-                self.0.lock().unwrap().take();
-            }
-        }
-        let mut other = add(2, 2);
-        {
-            let waker = Waker::from(Arc::new(Holder(shared.clone())));
-            let mut cx = std::task::Context::from_waker(&waker);
-            let mut call = shared.lock().unwrap();
-            assert!(call.as_mut().unwrap().poll_unpin(&mut cx).is_pending());
-            drop(call);
-            assert!(other.poll_unpin(&mut cx).is_pending());
-        }
-        other.await
+        let asked = || {
+            let mut call = add(1, 1);
+            assert!(call.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
+            call
+        };
+        let holder = || Waker::from(Arc::new(Holder(Mutex::new(asked()))));
+        // The last waker goes when its call is dropped, when another takes its place, and when the answer comes.
+        let mut dropped = add(2, 2);
+        assert!(dropped.poll_unpin(&mut Context::from_waker(&holder())).is_pending());
+        drop(dropped);
+        let mut kept = add(3, 3);
+        assert!(kept.poll_unpin(&mut Context::from_waker(&holder())).is_pending());
+        assert!(kept.poll_unpin(&mut Context::from_waker(&holder())).is_pending());
+        let other = add(4, 4).await;
+        other + kept.await
     }
-    let sim = Sim::of(body()).with::<add>();
-    assert_eq!(sim.progress, Progress::Waiting);
+    let mut sim = Sim::of(body()).with::<add>();
+    assert_eq!(sim.steps(), ["3 add", "5 add", "6 add"]);
+    sim.carry_out(3);
+    assert_eq!(sim.steps(), ["6 add"]);
+    sim.carry_out(6);
+    assert_eq!(sim.value::<u32>(), 14);
+    sim.check_replays();
 }
