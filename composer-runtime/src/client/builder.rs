@@ -22,6 +22,8 @@ pub struct ComposerBuilder {
     pool_size: u32,
     migrate: bool,
     poll: Duration,
+    #[cfg(feature = "postgres")]
+    pool: Option<sqlx::PgPool>,
 }
 
 impl Default for ComposerBuilder {
@@ -33,6 +35,8 @@ impl Default for ComposerBuilder {
             pool_size: 10,
             migrate: true,
             poll: Duration::from_secs(1),
+            #[cfg(feature = "postgres")]
+            pool: None,
         }
     }
 }
@@ -76,6 +80,14 @@ impl ComposerBuilder {
         self
     }
 
+    /// Shares an existing pool for client calls and claims, instead of a URL. The connections that the engine owns
+    /// (journal writer, lease, listener) are opened besides, with the pool's options.
+    #[cfg(feature = "postgres")]
+    pub fn pool(mut self, pool: sqlx::PgPool) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
@@ -102,6 +114,10 @@ impl ComposerBuilder {
             codec: self.codec.clone(),
             pool_size: self.pool_size,
         };
+        #[cfg(feature = "postgres")]
+        if let Some(pool) = self.pool.take() {
+            return Ok(Arc::new(store::postgres::PostgresStore::with_pool(pool, options).await?));
+        }
         let store = store::connect(options).await?;
         if embedded {
             eprintln!("composer: COMPOSER_URL is not set; runs are kept in {}", store.location());

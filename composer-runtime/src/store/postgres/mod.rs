@@ -93,10 +93,31 @@ impl PostgresStore {
             })
             .after_connect(|conn, _| Box::pin(async move { configure(conn, Role::Pool).await }))
             .connect_lazy_with(connect.clone());
+        Self::assemble(pool, connect, &schema, options).await
+    }
+
+    /// Shares a pool that is there already for everything but the connections that the engine owns, which are opened
+    /// with the pool's options. The URL of `options` is not looked at. The pool's connections keep the settings that
+    /// they have; their isolation has to be `read committed`.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::connect`].
+    pub async fn with_pool(pool: PgPool, options: StoreOptions) -> Result<Self> {
+        let schema = sql::quote_schema(&options.schema)?;
+        let connect = (*pool.connect_options()).clone();
+        Self::assemble(pool, connect, &schema, options).await
+    }
+
+    async fn assemble(
+        pool: PgPool,
+        connect: PgConnectOptions,
+        schema: &str,
+        options: StoreOptions,
+    ) -> Result<Self> {
         let store = Self {
             pool,
             options: connect,
-            sql: Statements::new(&schema),
+            sql: Statements::new(schema),
             schema: options.schema,
             codec: options.codec,
             hints: Hints::default(),
