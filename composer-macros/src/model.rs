@@ -4,7 +4,7 @@
 //! is meant (also when its attribute has mistakes), otherwise the expansion is inert, and only keeps the uses of the
 //! function from failing in turn.
 
-use proc_macro2::{Group, Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use syn::{
     Attribute, GenericParam, Generics, ReturnType, Signature, Visibility,
     parse::{Parse, ParseStream},
@@ -36,7 +36,14 @@ impl Parse for Function {
         let attrs = input.call(Attribute::parse_outer)?;
         let vis = input.parse()?;
         let sig = input.parse()?;
-        let body = input.parse()?;
+        let body = match input.fork().parse()? {
+            // What a `macro_rules!` hands on as `$body:block` comes in a group without delimiters.
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+                input.parse::<TokenTree>()?;
+                syn::parse2(group.stream())?
+            }
+            _ => input.parse()?,
+        };
         Ok(Self { attrs, vis, sig, body })
     }
 }
