@@ -98,6 +98,13 @@ pub(crate) fn with_database(promise: impl FnOnce(Arc<Sqlite>) -> BoxFuture<'stat
     });
 }
 
+impl Sqlite {
+    /// The URL of the test's file.
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.folder.file().display())
+    }
+}
+
 #[async_trait]
 impl Database for Sqlite {
     fn store(&self) -> Arc<dyn Store> {

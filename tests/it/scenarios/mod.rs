@@ -1,0 +1,19 @@
+//! What Composer must do, seen from outside: do this, see that.
+//!
+//! Each scenario has a name that begins with its id (`a1_…`, `r08_…`) and runs on both stores, each time in a
+//! [`World`] of its own: a database, an effect server that judges what happened how often, workers inside the test,
+//! and processes where one has to die. Nothing waits for time where it can wait for a condition, and journals are
+//! compared by their [projection](world::projection). At the end of each, [`World::look_around`].
+
+mod effects;
+mod process;
+mod world;
+
+mod crashes;
+mod steps;
+
+use self::{
+    effects::{Answer, Effects},
+    process::Process,
+    world::{World, projection, scenario},
+};

@@ -1,0 +1,125 @@
+//! The words of the generic workflow.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One thing to do. Each gives one value, and the run's result is the list of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// An effect at the server; gives what the server answers.
+    Step(Step),
+    /// A durable timer; gives null.
+    Sleep {
+        /// Its length.
+        ms: u64,
+    },
+    /// The next signal `go`; gives its value, or `"nothing"` when the time is up.
+    Wait {
+        /// Not longer than that.
+        ms: Option<u64>,
+    },
+    /// An effect against a timer; gives the effect's value or `"time"`.
+    Race {
+        /// The effect.
+        step: Step,
+        /// The timer's length.
+        ms: u64,
+    },
+    /// Branches at the same time; gives the list of their lists.
+    Join(Vec<Vec<Command>>),
+    /// That many effects `name-0`, `name-1` … at the same time; gives the list of their values.
+    JoinAll {
+        /// The beginning of their names.
+        name: String,
+        /// How many.
+        count: u32,
+    },
+    /// The run fails with this text.
+    Fail(String),
+    /// The workflow panics with this text.
+    Panic(String),
+    /// `now()` in microseconds.
+    Now,
+    /// A number from the run's own randomness.
+    Random,
+}
+
+/// An effect and how it is carried out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its name at the server.
+    pub name: String,
+    /// What it sends; the server echoes it unless the test says otherwise.
+    pub value: Value,
+    /// How many attempts there may be, if not as many as an activity has by default.
+    pub attempts: Option<u32>,
+    /// The delay after the first failed attempt, without jitter.
+    pub first_ms: Option<u64>,
+    /// How long an attempt may take.
+    pub timeout_ms: Option<u64>,
+}
+
+impl Step {
+    /// At most that many attempts.
+    #[must_use]
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self { attempts: Some(attempts), ..self }
+    }
+
+    /// That delay after the first failed attempt.
+    #[must_use]
+    pub fn first(self, first: Duration) -> Self {
+        Self { first_ms: Some(first.as_millis() as u64), ..self }
+    }
+
+    /// An attempt may take that long.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout_ms: Some(timeout.as_millis() as u64), ..self }
+    }
+}
+
+impl From<Step> for Command {
+    fn from(step: Step) -> Self {
+        Self::Step(step)
+    }
+}
+
+/// An effect that sends its own name.
+pub fn step(name: impl Into<String>) -> Step {
+    let name = name.into();
+    Step { value: Value::from(name.clone()), name, attempts: None, first_ms: None, timeout_ms: None }
+}
+
+/// A durable timer.
+pub fn sleep(ms: u64) -> Command {
+    Command::Sleep { ms }
+}
+
+/// The next signal `go`.
+pub fn wait() -> Command {
+    Command::Wait { ms: None }
+}
+
+/// An effect against a timer.
+pub fn race(step: Step, ms: u64) -> Command {
+    Command::Race { step, ms }
+}
+
+/// That many effects at the same time.
+pub fn join_all(name: impl Into<String>, count: u32) -> Command {
+    Command::JoinAll { name: name.into(), count }
+}
+
+/// The run's own time.
+pub fn now() -> Command {
+    Command::Now
+}
+
+/// The run's own randomness.
+pub fn random() -> Command {
+    Command::Random
+}

@@ -1,0 +1,77 @@
+//! The generic workflow.
+
+use composer_sdk::{
+    options::Retry,
+    prelude::*,
+    workflow::{now, random},
+};
+use futures::future::{BoxFuture, try_join_all};
+use serde_json::{Value, json};
+
+use super::{Command, Ledger, Step};
+
+/// The signal that [`Command::Wait`] waits for.
+pub static GO: Signal<Value> = Signal::new("go");
+
+/// Carries out the commands one after the other and returns their values.
+#[workflow]
+pub async fn interpret(commands: Vec<Command>) -> Result<Vec<Value>> {
+    obey(commands).await
+}
+
+/// Something happens at the effect server.
+#[activity(retry(max_attempts = 20, first = "50ms", max = "500ms"), timeout = "60s")]
+pub async fn effect(#[state] ledger: Ledger, name: String, value: Value) -> Result<Value> {
+    ledger.effect(&name, &value).await
+}
+
+fn obey(commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Value>>> {
+    Box::pin(async move {
+        let mut values = vec![];
+        for command in commands {
+            values.push(obey_one(command).await?);
+        }
+        Ok(values)
+    })
+}
+
+async fn obey_one(command: Command) -> Result<Value> {
+    Ok(match command {
+        Command::Step(step) => call(step).await?,
+        Command::Sleep { ms } => {
+            sleep(Duration::from_millis(ms)).await;
+            Value::Null
+        }
+        Command::Wait { ms: None } => GO.recv().await,
+        Command::Wait { ms: Some(ms) } => {
+            GO.recv_timeout(Duration::from_millis(ms)).await.unwrap_or_else(|| json!("nothing"))
+        }
+        Command::Race { step, ms } => select! {
+            value = call(step) => value?,
+            _ = sleep(Duration::from_millis(ms)) => json!("time"),
+        },
+        Command::Join(branches) => json!(try_join_all(branches.into_iter().map(obey)).await?),
+        Command::JoinAll { name, count } => {
+            let steps = (0..count).map(|n| call(super::step(format!("{name}-{n}"))));
+            json!(try_join_all(steps).await?)
+        }
+        Command::Fail(text) => return Err(Error::new(text)),
+        Command::Panic(text) => panic!("{text}"),
+        Command::Now => json!(composer_sdk::id::Timestamp::from(now()).as_micros()),
+        Command::Random => json!(random("kit").next_u64()),
+    })
+}
+
+fn call(step: Step) -> composer_sdk::Call<effect> {
+    let Step { name, value, attempts, first_ms, timeout_ms } = step;
+    let mut call = effect(name, value);
+    if attempts.is_some() || first_ms.is_some() {
+        let first = Duration::from_millis(first_ms.unwrap_or(50));
+        let retry = Retry::DEFAULT.first(first).jitter(0.0);
+        call = call.retry(attempts.map_or(retry, |attempts| retry.max_attempts(attempts)));
+    }
+    match timeout_ms {
+        Some(ms) => call.timeout(Duration::from_millis(ms)),
+        None => call,
+    }
+}
