@@ -362,6 +362,7 @@ mod tests {
             "Vec<&str>",
             "Cow<str>",
             "Cow<'_, str>",
+            "Cow<'static, str>",
             "(u8, &u8)",
             "&Option<&u8>",
             "&&u8",

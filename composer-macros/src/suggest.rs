@@ -79,6 +79,7 @@ mod tests {
             ("time_out", Some("timeout")),
             ("total_time_out", Some("total_timeout")),
             ("max_attempt", Some("max_attempts")),
+            ("maxatempts", Some("max_attempts")),
             ("task_queue", Some("queue")),
             ("no", Some("on")),
             ("colour", None),

@@ -161,6 +161,8 @@ fn main() {
     assert_eq!(SEEN.load(Ordering::Relaxed), 1);
 
     assert_eq!((<buy_package as Workflow>::VERSION, <fib as Workflow>::VERSION), (3, 0));
+    let body = <fib as Workflow>::body(&composer_sdk::payload::Payload::from(b"[1]".as_slice()));
+    assert_eq!(futures::executor::block_on(body.expect("the arguments fit")), 1);
     let _: (Call<buy_package>, Call<fib>) = (buy_package("x"), fib(3));
 
     // A missing argument at the end reads as `null`, another one says which.
