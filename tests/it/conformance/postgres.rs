@@ -879,6 +879,7 @@ fn settings_that_cannot_be_used_are_named() {
         for (options, word) in [
             (url("postgres://127.0.0.1:notaport/x"), "URL"),
             (url(&crate::support::postgres::url_of(&admin, "no_such_database")), "database"),
+            (url(&format!("{admin}{}sslmode=require", if admin.contains('?') { "&" } else { "?" })), "TLS"),
             (StoreOptions { schema: "pg_mine".into(), ..url(&admin) }, "pg_mine"),
             (StoreOptions { schema: String::new(), ..url(&admin) }, "empty"),
         ] {

@@ -244,6 +244,14 @@ const PLANNER_OF_WRITER: &str =
 
 /// An error before anything that could commit was sent.
 fn not_sent(error: sqlx::Error) -> StoreError {
+    // What the TLS handshake says: a certificate that is not trusted will not be trusted at the next attempt.
+    if let sqlx::Error::Io(refused) = &error
+        && refused.kind() == std::io::ErrorKind::InvalidData
+    {
+        let message =
+            format!("TLS to the database: {refused}; name the authority with `sslrootcert` in the URL");
+        return StoreError::Config { message };
+    }
     match classify(error) {
         StoreError::Unavailable { message, .. } => {
             StoreError::Unavailable { message, maybe_committed: false }
@@ -279,13 +287,13 @@ fn classify(error: sqlx::Error) -> StoreError {
                 "TLS to the database: {e} (the feature `tls` and `sslmode` in the URL switch it on)"
             ),
         },
-        sqlx::Error::PoolTimedOut => unavailable(
-            format!(
-                "no connection became free within {} s; raise the pool's size or the server's",
-                ACQUIRE_TIMEOUT.as_secs()
-            ),
-            false,
-        ),
+        sqlx::Error::PoolTimedOut => {
+            let within = ACQUIRE_TIMEOUT.as_secs();
+            unavailable(
+                format!("no connection within {within} s: the server is away, or all of the pool are in use"),
+                false,
+            )
+        }
         sqlx::Error::PoolClosed => unavailable("the store was closed".into(), false),
         sqlx::Error::Encode(e) => StoreError::Rejected { message: e.to_string() },
         e @ (sqlx::Error::Io(_)
