@@ -12,29 +12,15 @@ use composer_runtime::Composer;
 use composer_sdk::prelude::*;
 use tokio::sync::oneshot;
 
-use crate::workflow::{
-    Services, activate_package, buy_package, charge_card, refund_card, release_balance, reserve_balance,
-    send_sms, write_audit_log,
-};
+use crate::workflow::{Services, host};
 
 /// The hidden argument; the URL of the services follows.
 pub(crate) const ARGUMENT: &str = "--worker";
 
-// ANCHOR: worker
 /// What a worker process does. It finds its database in `COMPOSER_URL`.
 pub(crate) async fn work(services: String) -> Result<()> {
     let composer = Composer::connect_from_env().await?;
-    let worker = composer
-        .worker()
-        .workflow::<buy_package>()
-        .activity::<reserve_balance>()
-        .activity::<charge_card>()
-        .activity::<activate_package>()
-        .activity::<send_sms>()
-        .activity::<write_audit_log>()
-        .activity::<release_balance>()
-        .activity::<refund_card>()
-        .state(Services { url: services })
+    let worker = host(composer.worker(), Services { url: services })
         // Modest, so that there is something to see; the defaults are 1,000 runs and 500 activities.
         .max_runs(20)
         .max_activities(4)
@@ -45,7 +31,6 @@ pub(crate) async fn work(services: String) -> Result<()> {
     worker.shutdown().await?;
     Ok(())
 }
-// ANCHOR_END: worker
 
 /// Resolves when the parent lets go, or is no more.
 async fn stdin_closed() {

@@ -4,6 +4,7 @@
 //! a step: its result is journaled before the next one begins, and is never asked for again. What can be undone is
 //! undone when a later step fails for good.
 
+use composer_runtime::WorkerBuilder;
 use composer_sdk::{http, prelude::*};
 use serde::{Deserialize, Serialize};
 
@@ -71,65 +72,47 @@ impl Services {
 }
 // ANCHOR_END: services
 
-// ANCHOR: activities
 /// Sets the amount aside.
 #[activity(timeout = "5s")]
-pub(crate) async fn reserve_balance(
-    #[state] services: &Services,
-    order: &Order,
-) -> Result<Booking, PurchaseError> {
+async fn reserve_balance(#[state] services: &Services, order: &Order) -> Result<Booking, PurchaseError> {
     services.post("reservations", order).await
 }
 
-/// Takes the money: tried up to five times, 50 ms after the first failure, then 100 ms, then 200 ms …
+// ANCHOR: activity
+/// Takes the money: tried up to five times, after a pause of up to 50 ms, then 100 ms, then 200 ms …
 #[activity(retry(max_attempts = 5, first = "50ms"), timeout = "5s")]
-pub(crate) async fn charge_card(
-    #[state] services: &Services,
-    order: &Order,
-) -> Result<Booking, PurchaseError> {
+async fn charge_card(#[state] services: &Services, order: &Order) -> Result<Booking, PurchaseError> {
     services.post("charges", order).await
 }
+// ANCHOR_END: activity
 
 /// Switches the package on.
 #[activity(retry(max_attempts = 4, first = "100ms"), timeout = "5s")]
-pub(crate) async fn activate_package(
-    #[state] services: &Services,
-    order: &Order,
-) -> Result<Booking, PurchaseError> {
+async fn activate_package(#[state] services: &Services, order: &Order) -> Result<Booking, PurchaseError> {
     services.post("activations", order).await
 }
-// ANCHOR_END: activities
 
 /// Tells the customer.
 #[activity(timeout = "5s")]
-pub(crate) async fn send_sms(#[state] services: &Services, order: &Order) -> Result<Booking, PurchaseError> {
+async fn send_sms(#[state] services: &Services, order: &Order) -> Result<Booking, PurchaseError> {
     services.post("texts", order).await
 }
 
 /// Tells the auditors.
 #[activity(timeout = "5s")]
-pub(crate) async fn write_audit_log(
-    #[state] services: &Services,
-    order: &Order,
-) -> Result<Booking, PurchaseError> {
+async fn write_audit_log(#[state] services: &Services, order: &Order) -> Result<Booking, PurchaseError> {
     services.post("audits", order).await
 }
 
 /// Undoes [`reserve_balance`].
 #[activity(timeout = "5s")]
-pub(crate) async fn release_balance(
-    #[state] services: &Services,
-    reservation: &Booking,
-) -> Result<Booking, PurchaseError> {
-    services.post("releases", reservation).await
+async fn release_balance(#[state] services: &Services, held: &Booking) -> Result<Booking, PurchaseError> {
+    services.post("releases", held).await
 }
 
 /// Undoes [`charge_card`].
 #[activity(timeout = "5s")]
-pub(crate) async fn refund_card(
-    #[state] services: &Services,
-    charge: &Booking,
-) -> Result<Booking, PurchaseError> {
+async fn refund_card(#[state] services: &Services, charge: &Booking) -> Result<Booking, PurchaseError> {
     services.post("refunds", charge).await
 }
 
@@ -157,3 +140,19 @@ pub(crate) async fn buy_package(order: Order) -> Result<Confirmation, PurchaseEr
     Ok(Confirmation { order: order.number, charge })
 }
 // ANCHOR_END: workflow
+
+// ANCHOR: host
+/// Tells a worker all that it needs to carry purchases out.
+pub(crate) fn host(worker: WorkerBuilder, services: Services) -> WorkerBuilder {
+    worker
+        .workflow::<buy_package>()
+        .activity::<reserve_balance>()
+        .activity::<charge_card>()
+        .activity::<activate_package>()
+        .activity::<send_sms>()
+        .activity::<write_audit_log>()
+        .activity::<release_balance>()
+        .activity::<refund_card>()
+        .state(services)
+}
+// ANCHOR_END: host

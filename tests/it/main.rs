@@ -1,9 +1,11 @@
 //! The promises, each a test named as a sentence.
 //!
 //! `conformance` holds what every store promises, and runs on each of them; `support` gives every test a database of
-//! its own; `scenarios` is the engine seen from outside; `tidy` reads the rules of ARCHITECTURE.md off the source.
+//! its own; `scenarios` is the engine seen from outside; `examples` runs what a newcomer runs first; `tidy` reads the
+//! rules of ARCHITECTURE.md off the source.
 
 mod conformance;
+mod examples;
 mod scenarios;
 mod sqlite;
 mod support;
