@@ -5,6 +5,7 @@
 //! rules of ARCHITECTURE.md off the source.
 
 mod conformance;
+mod crash;
 mod examples;
 mod scenarios;
 mod sqlite;

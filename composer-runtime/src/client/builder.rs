@@ -24,6 +24,7 @@ pub struct ComposerBuilder {
     poll: Duration,
     #[cfg(feature = "postgres")]
     pool: Option<sqlx::PgPool>,
+    store: Option<Arc<dyn Store>>,
 }
 
 impl Default for ComposerBuilder {
@@ -37,6 +38,7 @@ impl Default for ComposerBuilder {
             poll: Duration::from_secs(1),
             #[cfg(feature = "postgres")]
             pool: None,
+            store: None,
         }
     }
 }
@@ -88,6 +90,13 @@ impl ComposerBuilder {
         self
     }
 
+    /// Uses a store that is open already, instead of a URL: one that several parts of a program share, or one that a
+    /// test has wrapped to make it fail.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
@@ -105,6 +114,9 @@ impl ComposerBuilder {
     }
 
     async fn open(&mut self) -> Result<Arc<dyn Store>, Error> {
+        if let Some(store) = self.store.take() {
+            return Ok(store);
+        }
         let url =
             self.url.take().or_else(|| std::env::var("COMPOSER_URL").ok().filter(|url| !url.is_empty()));
         let embedded = url.is_none();
