@@ -143,7 +143,7 @@ select r.run_id
   from (select * from unnest($2::uuid[], $3::bigint[]) b(run_id, epoch) order by run_id offset 0) b
  cross join lateral (
      select r.run_id from {s}.runs r
-      where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status = 2
+      where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2
         for update skip locked) r";
 
 /// Second half, on the locked ones, with a new snapshot: parks those without mail.
@@ -162,7 +162,7 @@ with f as materialized (
       from (select * from unnest($2::uuid[], $3::bigint[]) b(run_id, epoch) order by run_id offset 0) b
      cross join lateral (
          select r.run_id from {s}.runs r
-          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status = 2
+          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2
             for no key update skip locked) r
 )
 update {s}.runs r
@@ -176,7 +176,7 @@ pub(super) const STILL_MINE: &str = "\
 select r.run_id
   from unnest($2::uuid[], $3::bigint[]) b(run_id, epoch)
   join {s}.runs r on r.run_id = b.run_id and r.run_id = any($2)
- where r.epoch = b.epoch and r.session = $1 and r.status = 2";
+ where r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2";
 
 pub(super) const OWNED: &str =
     "select run_id, epoch from {s}.runs where session = $1 and status = 2 order by run_id";

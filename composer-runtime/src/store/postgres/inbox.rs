@@ -40,7 +40,7 @@ select (select id from i) as id, (select status from {s}.runs where run_id = $1)
 /// An operator's write: takes a stuck run over and closes it, without its code.
 pub(super) const CANCEL_STUCK: &str = "\
 with f as materialized (
-    select run_id from {s}.runs where run_id = $1 and status = 4 for update
+    select run_id from {s}.runs where run_id = $1 and status + 0 = 4 for update
 )
 update {s}.runs r
    set status = 7, epoch = r.epoch + 1, closed_at = {now}, stuck_at = null,

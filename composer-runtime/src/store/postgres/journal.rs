@@ -37,7 +37,7 @@ with f as materialized (
              order by run_id offset 0) b
      cross join lateral (
          select from {s}.runs r
-          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status = 2
+          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2
             for no key update skip locked) r
      where case when b.seq = 1 then true
                 else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.seq - 1) end
@@ -59,7 +59,7 @@ f as materialized (
              order by run_id offset 0) b
      cross join lateral (
          select from {s}.runs r
-          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status = 2
+          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2
             for no key update skip locked) r
      where case when b.prev = 0 then true
                 else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev) end
@@ -180,7 +180,7 @@ with f as materialized (
       from (select * from unnest($2::uuid[], $3::bigint[]) b(run_id, epoch) order by run_id offset 0) b
      cross join lateral (
          select r.run_id from {s}.runs r
-          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status = 2
+          where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2
             for no key update) r
 )
 update {s}.runs r

@@ -127,7 +127,7 @@ update {s}.inbox m
 pub(super) const CANCELS_OF_STUCK: &str = "\
 select distinct on (i.run_id) i.run_id, i.name
   from (select run_id, id, kind, name from {s}.inbox where not shelved order by id limit 1000) i
- cross join lateral (select from {s}.runs r where r.run_id = i.run_id and r.status = 4 offset 0) r
+ cross join lateral (select from {s}.runs r where r.run_id = i.run_id and r.status + 0 = 4 offset 0) r
  where i.kind = 2
  order by i.run_id, i.id";
 

@@ -1,4 +1,8 @@
 //! The statements of a store: templates with the schema's name and the database's clock put in, once.
+//!
+//! Where a run is known by its id, its status is compared as `status + 0`: the planner must not think of the partial
+//! indexes by status. On tables that were never analysed it takes the one by session for as good as the key, and
+//! reads all runs of a session for each of them.
 
 use std::sync::Arc;
 
