@@ -11,6 +11,7 @@ use composer_sdk::prelude::*;
 /// Picks a greeting. An activity may do anything: call a service, write a file, ask a model.
 #[activity]
 async fn greeting(language: String) -> Result<String> {
+    println!("looking for a greeting in {language:?}");
     Ok(match language.as_str() {
         "de" => "Hallo".into(),
         "fr" => "Bonjour".into(),
@@ -28,11 +29,11 @@ async fn say(greeting: String, name: String) -> Result<String> {
 // ANCHOR_END: activities
 
 // ANCHOR: workflow
-/// Each awaited call is a step: done once, and never again after its result was journaled.
+/// Each awaited call is a step: once its result is journaled, it is not done again.
 #[workflow]
 async fn welcome(name: String, language: String) -> Result<String> {
     let greeting = greeting(language).await?;
-    sleep(Duration::from_secs(1)).await;
+    sleep(Duration::from_secs(10)).await;
     say(greeting, name).await
 }
 // ANCHOR_END: workflow
@@ -44,8 +45,8 @@ async fn main() -> Result<()> {
     let worker =
         composer.worker().workflow::<welcome>().activity::<greeting>().activity::<say>().start().await?;
 
-    let run = composer.start(welcome("Ada".into(), "fr".into())).await?;
-    println!("{:?}", run.result().await?);
+    let run = composer.start(welcome("Ada".into(), "fr".into())).id("welcome-ada").await?;
+    println!("the run ended with {:?}", run.result().await?);
     for line in run.journal().await? {
         println!(
             "{:>4} {:<16} {}",
