@@ -87,7 +87,8 @@ impl Error {
         self.downcast_ref()
     }
 
-    /// The first `E` of the chain. What has crossed the journal keeps its words, not its type.
+    /// The first `E` of the chain. What has crossed the journal keeps its words, not its type;
+    /// a [`Failure`] alone stays one.
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         links(&**self).find_map(|error| bare(error).downcast_ref())
     }
@@ -115,7 +116,8 @@ impl Error {
     /// The chain of a borrowed error, and its marks: what is left of an opaque error in the journal.
     pub(crate) fn of_chain(error: &(dyn StdError + 'static)) -> Self {
         let texts = texts(error).collect();
-        Self::from_texts(texts, Marks::of(error)).expect("invariant: a chain has its first link")
+        let failure = failure(error).cloned();
+        Self::from_texts(texts, failure, Marks::of(error)).expect("invariant: a chain has its first link")
     }
 
     /// How any error is described, and whether trying again can help.
@@ -124,11 +126,16 @@ impl Error {
         Judgement { error: error_text, retry: Marks::of(error).verdict() }
     }
 
-    fn from_texts(texts: Vec<String>, marks: Marks) -> Option<Self> {
-        let link = texts.into_iter().rev().fold(None, |source: Option<Box<Link>>, text| {
-            Some(Box::new(Link { text, source: source.map(|link| link as BoxError) }))
-        });
-        link.map(|error| Self(Arc::new(Inner { error, marks })))
+    /// A chain of its texts; the last of them is what the engine had to say, if it had.
+    fn from_texts(mut texts: Vec<String>, failure: Option<Failure>, marks: Marks) -> Option<Self> {
+        let failure = failure.filter(|failure| texts.last() == Some(&failure.message));
+        if failure.is_some() {
+            texts.pop();
+        }
+        let innermost = failure.map(|failure| Box::new(failure) as BoxError);
+        let chain =
+            texts.into_iter().rev().fold(innermost, |source, text| Some(Box::new(Link { text, source })));
+        chain.map(|error| Self(Arc::new(Inner { error, marks })))
     }
 }
 
@@ -215,6 +222,11 @@ fn bare<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static)
 /// The errors of a `source()` chain, outermost first.
 fn links<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| (*error).source())
+}
+
+/// What the engine had to say, if that is one of them.
+fn failure<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Failure> {
+    links(error).find_map(|link| bare(link).downcast_ref())
 }
 
 /// Their messages. A link that is nothing but a mark has none of its own.
@@ -367,6 +379,8 @@ struct Written {
     permanent: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
 }
 
 impl Serialize for Error {
@@ -375,8 +389,13 @@ impl Serialize for Error {
         note(marks);
         let retry_after_ms =
             marks.retry_after.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-        Written { chain: self.chain().collect(), permanent: marks.permanent, retry_after_ms }
-            .serialize(serializer)
+        Written {
+            chain: self.chain().collect(),
+            permanent: marks.permanent,
+            retry_after_ms,
+            failure: self.failure().cloned(),
+        }
+        .serialize(serializer)
     }
 }
 
@@ -387,7 +406,7 @@ impl<'de> Deserialize<'de> for Error {
             permanent: written.permanent,
             retry_after: written.retry_after_ms.map(Duration::from_millis),
         };
-        Self::from_texts(written.chain, marks)
+        Self::from_texts(written.chain, written.failure, marks)
             .ok_or_else(|| serde::de::Error::custom("an error without a message"))
     }
 }

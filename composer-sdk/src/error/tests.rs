@@ -102,6 +102,17 @@ fn an_error_goes_into_a_box_and_back_without_loss() {
 }
 
 #[test]
+fn what_the_engine_had_to_say_crosses_the_journal() {
+    let late = Failure::new(FailureKind::TimedOut, "late").attempts(2);
+    for error in [Error::from(late.clone()), Error::from(late.clone()).context("a").context("b")] {
+        assert_eq!(error.failure(), Some(&late));
+        assert_eq!(across(&error).failure(), Some(&late), "{error:#}");
+        assert_eq!(across(&error), error);
+    }
+    assert_eq!(across(&Error::new("late")).failure(), None);
+}
+
+#[test]
 fn r17_permanent_survives_every_wrapping() {
     let permanent = || Error::permanent("never");
     for (how, error) in [
