@@ -10,6 +10,7 @@ mod process;
 mod world;
 
 mod crashes;
+mod errors;
 mod steps;
 
 use self::{

@@ -162,3 +162,31 @@ pub(crate) async fn start(
 ) -> RunHandle<interpret> {
     composer.start(interpret(commands.into_iter().collect())).await.expect("a run can be started")
 }
+
+/// Waits until the run's journal has a line of that kind.
+pub(crate) async fn until_line<W>(run: &RunHandle<W>, kind: &str) {
+    eventually(&format!("a line `{kind}`"), async || {
+        let lines = run.journal().await.expect("a journal can be read");
+        lines.iter().any(|line| line.kind == kind).then_some(())
+    })
+    .await;
+}
+
+/// Waits until the run is where it should be.
+pub(crate) async fn until_status<W>(run: &RunHandle<W>, status: Status) {
+    eventually(&format!("the run is {status:?}"), async || {
+        (run.status().await.expect("a run can be read").status == status).then_some(())
+    })
+    .await;
+}
+
+/// Waits until the run is a row and nothing else: what comes next is a replay.
+pub(crate) async fn parked<W>(run: &RunHandle<W>) {
+    until_status(run, Status::Parked).await;
+}
+
+/// The details of all lines of a kind.
+pub(crate) async fn details<W>(run: &RunHandle<W>, kind: &str) -> Vec<String> {
+    let lines = run.journal().await.expect("a journal can be read");
+    lines.into_iter().filter(|line| line.kind == kind).map(|line| line.detail).collect()
+}

@@ -18,12 +18,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         true => Some(worker.start().await?),
         false => None,
     };
-    for start in setup.start {
-        let run = composer.start(interpret(start.commands)).id(start.id).await?;
+    let starts = setup.start.into_iter().map(async |start| {
+        let new = composer.start(interpret(start.commands));
+        let run = match start.id {
+            Some(id) => new.id(id).await?,
+            None => new.await?,
+        };
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", run.run_id())?;
+        writeln!(out, "{} {}", run.run_id(), if run.already() { "already" } else { "new" })?;
         out.flush()?;
-    }
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    });
+    futures::future::try_join_all(starts).await?;
     std::future::pending::<()>().await;
     drop(worker);
     Ok(())

@@ -41,10 +41,14 @@ pub enum Command {
     Fail(String),
     /// The workflow panics with this text.
     Panic(String),
-    /// `now()` in microseconds.
-    Now,
-    /// A number from the run's own randomness.
-    Random,
+    /// An effect of this name that sends `now()` in microseconds and a number from the run's own randomness; gives
+    /// both, as the workflow sees them.
+    Note(String),
+    /// An activity that blocks its thread for as long.
+    Block {
+        /// How long.
+        ms: u64,
+    },
 }
 
 /// An effect and how it is carried out.
@@ -114,12 +118,7 @@ pub fn join_all(name: impl Into<String>, count: u32) -> Command {
     Command::JoinAll { name: name.into(), count }
 }
 
-/// The run's own time.
-pub fn now() -> Command {
-    Command::Now
-}
-
-/// The run's own randomness.
-pub fn random() -> Command {
-    Command::Random
+/// An effect that sends what the run's own clock and randomness say.
+pub fn note(name: impl Into<String>) -> Command {
+    Command::Note(name.into())
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Command, Ledger, variant,
-    workflow::{effect, interpret},
+    workflow::{apple, block, effect, fruit, interpret, pear, plum},
 };
 
 /// Everything that a kit process is told. Lengths are scaled down: a test waits for conditions, but the engine waits
@@ -25,7 +25,8 @@ pub struct Setup {
     pub exit_at: Option<String>,
     /// Whether it works, and not only starts runs.
     pub work: bool,
-    /// What it starts by itself, printing a line with the run's id for each start that was acknowledged.
+    /// What it starts by itself, all at once, printing a line for each start that was acknowledged: the run's id, and
+    /// `new` or `already`.
     pub start: Vec<Start>,
     /// Which body the workflow `changing` has.
     pub variant: Option<String>,
@@ -48,8 +49,8 @@ pub struct Setup {
 /// A start of [`interpret`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// The workflow id.
-    pub id: String,
+    /// The workflow id; without one, the engine makes one.
+    pub id: Option<String>,
     /// The input.
     pub commands: Vec<Command>,
 }
@@ -90,7 +91,12 @@ pub fn worker(composer: &Composer, setup: &Setup) -> WorkerBuilder {
     let worker = composer
         .worker()
         .workflow::<interpret>()
+        .workflow::<fruit>()
         .activity::<effect>()
+        .activity::<block>()
+        .activity::<pear>()
+        .activity::<apple>()
+        .activity::<plum>()
         .state(Ledger::new(&setup.effects, exit_at))
         .lease(Duration::from_millis(setup.lease_ms))
         .linger(Duration::from_millis(setup.linger_ms))

@@ -1,6 +1,7 @@
 //! The generic workflow.
 
 use composer_sdk::{
+    id::Timestamp,
     options::Retry,
     prelude::*,
     workflow::{now, random},
@@ -24,6 +25,33 @@ pub async fn interpret(commands: Vec<Command>) -> Result<Vec<Value>> {
 pub async fn effect(#[state] ledger: Ledger, name: String, value: Value) -> Result<Value> {
     ledger.effect(&name, &value).await
 }
+
+/// An activity that does not play along: it blocks a thread of the async runtime.
+#[activity]
+pub async fn block(#[state] ledger: Ledger, ms: u64) -> Result<u64> {
+    ledger.effect("block", &json!(ms)).await?;
+    std::thread::sleep(Duration::from_millis(ms));
+    Ok(ms)
+}
+
+/// Three different activities at the same time.
+#[workflow]
+pub async fn fruit() -> Result<(String, String, String)> {
+    let (pear, apple, plum) = join!(pear(), apple(), plum());
+    Ok((pear?, apple?, plum?))
+}
+
+macro_rules! fruits {
+    ($($name:ident)*) => { $(
+        #[doc = concat!("The effect `", stringify!($name), "`.")]
+        #[activity]
+        pub async fn $name(#[state] ledger: Ledger) -> Result<String> {
+            ledger.effect(stringify!($name), &json!(null)).await?;
+            Ok(stringify!($name).into())
+        }
+    )* };
+}
+fruits! { pear apple plum }
 
 fn obey(commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Value>>> {
     Box::pin(async move {
@@ -57,8 +85,12 @@ async fn obey_one(command: Command) -> Result<Value> {
         }
         Command::Fail(text) => return Err(Error::new(text)),
         Command::Panic(text) => panic!("{text}"),
-        Command::Now => json!(composer_sdk::id::Timestamp::from(now()).as_micros()),
-        Command::Random => json!(random("kit").next_u64()),
+        Command::Note(name) => {
+            let seen = json!([Timestamp::from(now()).as_micros(), random("kit").next_u64()]);
+            effect(name, seen.clone()).await?;
+            seen
+        }
+        Command::Block { ms } => json!(block(ms).await?),
     })
 }
 
