@@ -1,14 +1,15 @@
 //! What Composer does in a second, and how soon: one JSON line a workload.
 //!
 //! ```text
-//! composer-bench throughput|latency|fanout|recovery|inserts [--n N] [--k K] [--c C] [--secs S] [--threads T] [--url URL]
+//! composer-bench throughput|latency|fanout|recovery|parked|inserts [--n N] [--k K] [--c C] [--secs S] [--threads T] [--url URL]
 //! ```
 //!
 //! *throughput*: workflows of K no-op steps, C of them at a time, started and awaited. *latency*: the same, one at a
 //! time. *fanout*: one workflow that joins N activities. *recovery*: N workflows of ten 100 ms steps on two worker
-//! processes, one of which is killed in the middle. *inserts*: single-row inserts by the same driver on a kept
+//! processes, one of which is killed in the middle. *parked*: what N waiting runs (100,000) cost a worker. *inserts*: single-row inserts by the same driver on a kept
 //! connection, to hold the others against. Without `--n`, throughput, latency and inserts run for `--secs`.
 
+mod parked;
 mod recovery;
 mod workflows;
 
@@ -40,6 +41,8 @@ struct Line {
     steps_per_batch: Option<f64>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     recovery: Option<recovery::Report>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    parked: Option<parked::Report>,
 }
 
 /// The command line.
@@ -52,13 +55,14 @@ struct Args {
     secs: f64,
     threads: usize,
     url: String,
+    schema: String,
 }
 
 impl Args {
     fn parse() -> Result<Self, String> {
         let mut given = std::env::args().skip(1);
         let workload =
-            given.next().ok_or("which workload? throughput, latency, fanout, recovery or inserts")?;
+            given.next().ok_or("which workload? throughput, latency, fanout, recovery, parked or inserts")?;
         let mut args = Self {
             workload,
             n: None,
@@ -67,6 +71,7 @@ impl Args {
             secs: 5.0,
             threads: 2,
             url: std::env::var("COMPOSER_URL").unwrap_or_default(),
+            schema: "composer".into(),
         };
         while let Some(name) = given.next() {
             let value = given.next().ok_or(format!("{name} needs a value"))?;
@@ -78,6 +83,7 @@ impl Args {
                 "--secs" => args.secs = number()?,
                 "--threads" => args.threads = number()? as usize,
                 "--url" => args.url = value,
+                "--schema" => args.schema = value,
                 other => return Err(format!("unknown option {other}")),
             }
         }
@@ -120,8 +126,10 @@ async fn measure(args: Args) -> Result<Option<Line>, Error> {
         "fanout" => fanout(args).await.map(Some),
         "inserts" => inserts(args).await.map(Some),
         "recovery" => recovery::measure(args).await.map(Some),
-        // What `recovery` starts.
+        "parked" => parked::measure(args).await.map(Some),
+        // What `recovery` and `parked` start.
         "worker" => recovery::worker(&args.url).await.map(|()| None),
+        "idle" => parked::worker(&args.url, &args.schema).await.map(|()| None),
         other => Err(format!("no workload {other}").into()),
     }
 }

@@ -43,3 +43,10 @@ pub(crate) async fn slow_steps(traces: String, run: u32) -> Result<()> {
     }
     Ok(())
 }
+
+/// A run that waits.
+#[workflow]
+pub(crate) async fn nap() -> Result<()> {
+    sleep(Duration::from_secs(3600)).await;
+    Ok(())
+}
