@@ -85,21 +85,20 @@ fn what_a_machine_says_about_itself() {
     sendable(&sim.machine);
 }
 
-/// How long a replay takes of a run with that many steps.
-fn replay_time(start: Start) -> Duration {
+/// Measures a replay of the whole run, each time it is called.
+fn replay_of(start: Start) -> impl FnMut() -> Duration {
     let mut sim = Sim::new(start, 0).with::<work>().without_history();
     while sim.progress == Progress::Waiting {
         let step = *sim.open.keys().next_back().unwrap();
         sim.carry_out(step);
     }
-    let time = || {
+    move || {
         let begun = Instant::now();
         let mut machine = Machine::new(sim.start.clone());
         sim.journal.iter().for_each(|entry| machine.feed(entry));
         assert_eq!(machine.drive(), sim.progress);
         begun.elapsed()
-    };
-    (0..5).map(|_| time()).min().unwrap()
+    }
 }
 
 #[test]
@@ -120,7 +119,13 @@ fn r15_a_replay_costs_what_its_length_costs() {
     for (short, long) in
         [(start(in_line(300)), start(in_line(3_000))), (start(side_by_side(300)), start(side_by_side(3_000)))]
     {
-        let (short, long) = (replay_time(short), replay_time(long));
-        assert!(long < short * 40, "300 steps in {short:?}, 3,000 in {long:?}");
+        let (mut short, mut long) = (replay_of(short), replay_of(long));
+        let mut best = (Duration::MAX, Duration::MAX);
+        // On a busy machine most replays are interrupted, the long ones more often: one that was not is enough.
+        let in_proportion = (1..=50).any(|round| {
+            best = (best.0.min(short()), best.1.min(long()));
+            round >= 5 && best.1 < best.0 * 40
+        });
+        assert!(in_proportion, "300 steps in {:?}, 3,000 in {:?}", best.0, best.1);
     }
 }
