@@ -122,7 +122,12 @@ impl fmt::Display for Mismatch {
                 )?;
             }
             None if self.ended => {
-                write!(f, "the workflow ended although the journal holds {}", Side(&self.recorded))?;
+                write!(
+                    f,
+                    "the journal holds {}, but the workflow has ended by then ({})",
+                    Side(&self.recorded),
+                    After(&self.last_line)
+                )?;
             }
             None => write!(
                 f,
