@@ -254,14 +254,17 @@ impl<D: Definition> Call<D> {
         }
     }
 
-    /// The declared result, or the end of the run where the declared type has no place for what happened.
+    /// The declared result. Where the declared type has no place for what happened, the run ends with that; where the
+    /// journal cannot be read as the declared type, the run is stuck, since the build that wrote it can.
     fn finish(&mut self, outcome: &Outcome) -> Poll<D::Output> {
         match D::decode(outcome) {
             Ok(output) => Poll::Ready(output),
             Err(mut failure) => {
                 failure.message = format!("`{}` ({}): {}", D::NAME, self.line(), failure.message);
-                if let Some(run) = self.origin.run() {
-                    run.fail(failure);
+                match (self.origin.run(), outcome) {
+                    (Some(run), Outcome::Failed(_)) => run.fail(failure),
+                    (Some(run), _) => run.refuse(failure.message),
+                    (None, _) => {}
                 }
                 Poll::Pending
             }

@@ -58,7 +58,8 @@ pub trait Codec {
     /// The bytes as a result again.
     ///
     /// # Errors
-    /// What the declared type has no place for.
+    /// What the declared type has no place for, and what cannot be read: that is no answer of the function, and another
+    /// build may well read it.
     fn decode(outcome: &Outcome) -> Result<Self::Out, Failure>;
 }
 
@@ -147,8 +148,8 @@ impl<T: Journaled, E: Journaled + FromFailure> Codec for TypedCodec<T, E> {
     }
     fn decode(outcome: &Outcome) -> Result<Self::Out, Failure> {
         Ok(match outcome {
-            Outcome::Ok(value) => value.decode().map_err(E::from_failure),
-            Outcome::Err(error) => Err(error.decode().unwrap_or_else(E::from_failure)),
+            Outcome::Ok(value) => Ok(value.decode()?),
+            Outcome::Err(error) => Err(error.decode()?),
             Outcome::Failed(failure) => Err(E::from_failure(failure.clone())),
         })
     }
@@ -167,8 +168,8 @@ impl<T: Journaled, E: Opaque> Codec for OpaqueCodec<T, E> {
     fn decode(outcome: &Outcome) -> Result<Self::Out, Failure> {
         let foreign = |error: Error| E::from(Foreign::from(error));
         Ok(match outcome {
-            Outcome::Ok(value) => value.decode().map_err(|failure| foreign(failure.into())),
-            Outcome::Err(error) => Err(foreign(error.decode().unwrap_or_else(Error::from))),
+            Outcome::Ok(value) => Ok(value.decode()?),
+            Outcome::Err(error) => Err(foreign(error.decode()?)),
             Outcome::Failed(failure) => Err(foreign(failure.clone().into())),
         })
     }

@@ -240,7 +240,7 @@ fn results_cross_the_journal_by_type_and_not_by_spelling() {
 }
 
 #[test]
-fn a_failure_reaches_the_caller_through_the_declared_type() {
+fn a_failure_reaches_the_caller_through_the_declared_type_and_what_cannot_be_read_does_not() {
     let failed = || Outcome::Failed(Failure::new(FailureKind::TimedOut, "late"));
     let late = Failure::new(FailureKind::TimedOut, "late");
     assert_eq!(picked(__codec!(Aliased<u8>)).decode(&failed()), Ok(Err(Typed::Engine(late.clone()))));
@@ -250,9 +250,12 @@ fn a_failure_reaches_the_caller_through_the_declared_type() {
     assert_eq!(any.to_string(), "late");
 
     let wrong = Outcome::Ok(crate::payload::Payload::from(b"\"x\"".as_slice()));
-    let Ok(Err(Typed::Engine(failure))) = picked(__codec!(Aliased<u8>)).decode(&wrong) else { panic!() };
+    let failure = picked(__codec!(Aliased<u8>)).decode(&wrong).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Decode);
     assert!(failure.message.contains("`u8`"), "{failure}");
+    let wrong = Outcome::Err(crate::payload::Payload::from(b"1".as_slice()));
+    assert!(picked(__codec!(Aliased<u8>)).decode(&wrong).is_err());
+    assert!(picked(__codec!(anyhow::Result<u8>)).decode(&wrong).is_err());
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn an_owner_that_feeds_without_driving_comes_to_the_same() {
 }
 
 #[test]
-fn a_journaled_value_of_another_type_is_a_failure_that_names_the_step() {
+fn r03_a_journaled_value_of_another_type_makes_the_run_stuck_and_names_the_step() {
     #[workflow]
     async fn body() -> u32 {
         work(1).await
@@ -60,11 +60,11 @@ fn a_journaled_value_of_another_type_is_a_failure_that_names_the_step() {
     let step = sim.machine.open()[0].clone();
     let outcome = Outcome::Ok(Payload::encode("text").unwrap());
     sim.happen(Event::StepDone { step, attempt: 1, error: String::new(), gave_up: None, outcome });
-    let reason = sim.finished().reason.clone().unwrap();
+    let Progress::Stuck(reason) = &sim.progress else { panic!("{:?}", sim.progress) };
+    let reason = reason.to_string();
     for word in ["`work`", "journal_edges.rs:", "`u32`"] {
         assert!(reason.contains(word), "{reason}");
     }
-    sim.check_replays();
 }
 
 #[test]
@@ -85,20 +85,21 @@ fn what_a_machine_says_about_itself() {
     sendable(&sim.machine);
 }
 
-/// Measures a replay of the whole run, each time it is called.
-fn replay_of(start: Start) -> impl FnMut() -> Duration {
+/// How long a replay takes of a run with that many steps.
+fn replay_time(start: Start) -> Duration {
     let mut sim = Sim::new(start, 0).with::<work>().without_history();
     while sim.progress == Progress::Waiting {
         let step = *sim.open.keys().next_back().unwrap();
         sim.carry_out(step);
     }
-    move || {
+    let time = || {
         let begun = Instant::now();
         let mut machine = Machine::new(sim.start.clone());
         sim.journal.iter().for_each(|entry| machine.feed(entry));
         assert_eq!(machine.drive(), sim.progress);
         begun.elapsed()
-    }
+    };
+    (0..5).map(|_| time()).min().unwrap()
 }
 
 #[test]
@@ -119,13 +120,7 @@ fn r15_a_replay_costs_what_its_length_costs() {
     for (short, long) in
         [(start(in_line(300)), start(in_line(3_000))), (start(side_by_side(300)), start(side_by_side(3_000)))]
     {
-        let (mut short, mut long) = (replay_of(short), replay_of(long));
-        let mut best = (Duration::MAX, Duration::MAX);
-        // On a busy machine most replays are interrupted, the long ones more often: one that was not is enough.
-        let in_proportion = (1..=50).any(|round| {
-            best = (best.0.min(short()), best.1.min(long()));
-            round >= 5 && best.1 < best.0 * 40
-        });
-        assert!(in_proportion, "300 steps in {:?}, 3,000 in {:?}", best.0, best.1);
+        let (short, long) = (replay_time(short), replay_time(long));
+        assert!(long < short * 40, "300 steps in {short:?}, 3,000 in {long:?}");
     }
 }

@@ -132,7 +132,10 @@ fn r01_a_step_removed_at_the_end() {
         one(1).await + two(2).await
     }
     let sim = journal(3);
-    noticed::<changed>(&sim, &["step 3", "the workflow ended although the journal holds activity `three`"]);
+    noticed::<changed>(
+        &sim,
+        &["step 3", "the journal holds activity `three`", "but the workflow has ended by then"],
+    );
 }
 
 #[test]
@@ -231,4 +234,28 @@ fn what_is_fed_after_the_end_is_checked_against_what_was_open() {
     let seq = sim.journal.len() as u32;
     assert_eq!(sim.finished().unconsumed, [seq]);
     assert_eq!(sim.replay(sim.journal.len()).0, sim.progress);
+}
+
+#[test]
+fn r03_a_result_of_another_type_is_noticed_and_heals() {
+    mod other {
+        use composer_sdk::prelude::*;
+
+        #[activity]
+        pub(super) async fn one(n: u32) -> Result<String> {
+            Ok(n.to_string())
+        }
+    }
+    #[workflow]
+    async fn changed() -> u32 {
+        other::one(1).await.map_or(0, |text| text.len() as u32)
+    }
+    let sim = journal(1);
+    let (progress, commands) = replay_as::<changed>(&sim);
+    let reason = stuck(&progress).to_string();
+    for word in ["`one`", "mismatch.rs:", "String"] {
+        assert!(reason.contains(word), "`{word}` is missing in: {reason}");
+    }
+    assert_eq!(commands, 0, "no effect is started");
+    assert_eq!(replay_as::<original>(&sim).0, Progress::Waiting);
 }
