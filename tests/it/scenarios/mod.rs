@@ -13,7 +13,7 @@ mod crashes;
 mod errors;
 mod steps;
 
-use self::{
+pub(crate) use self::{
     effects::{Answer, Effects},
     process::Process,
     world::{World, projection, scenario},

@@ -25,8 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             None => new.await?,
         };
         let mut out = std::io::stdout().lock();
-        let found = if run.already() { "already" } else { "new" };
-        writeln!(out, "{} {found} {}", run.run_id(), run.workflow_id())?;
+        writeln!(out, "{} {}", run.run_id(), if run.already() { "already" } else { "new" })?;
         out.flush()?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     });
