@@ -52,6 +52,7 @@
 //! |---|---|
 //! | workflow code: `sleep`, `now`, `uuid`, `random` | [`mod@workflow`] |
 //! | activity code: attempt, idempotency key, cancellation | [`mod@activity`] |
+//! | HTTP with the activity's idempotency key (feature `http`) | `http` |
 //! | telling a run something | [`Signal`] |
 //! | errors | [`Error`], [`Failure`], [`ResultExt`] |
 //! | retries and timeouts | [`options`] |

@@ -6,14 +6,16 @@
 //!
 //! * **Durable.** WAL with `synchronous = full`: an answer means that the bytes were synced.
 //! * **No "database is locked".** Every write takes the write lock at its beginning and waits for it in line
-//!   ([`lane`]); a stranger who holds the lock longer than [`lane::BUSY_TIMEOUT`] gives a transient error.
+//!   (`lane`); a stranger who holds the lock longer than ten seconds gives a transient error.
 //! * **Nothing waits for user code.** A write is one script, handed to a thread of the store's own and run there
 //!   from `begin` to `commit`: a runtime that user code blocks cannot hold the lock, and a dropped future cannot
 //!   leave half a transaction.
 //! * **Clock.** SQLite's own, read inside the statement, in milliseconds.
-//! * **Liveness.** Lease rows decide; a lock file for each session says early that a process is gone ([`live`]).
+//! * **Liveness.** Lease rows decide; a lock file for each session says early that a process is gone (`live`).
 //!
-//! No network file system: its locks are not to be trusted.
+//! Three things the file does not bear: a network file system, whose locks are not to be trusted; a second copy of
+//! SQLite linked into the program; and other code of the process that opens it, a backup by copying, say. Closing it
+//! there drops SQLite's own locks. `vacuum into 'copy.db'` is the way to back up.
 
 mod claim;
 mod inbox;
