@@ -11,7 +11,9 @@ mod world;
 
 mod crashes;
 mod errors;
+mod fan_out;
 mod steps;
+mod timers;
 
 pub(crate) use self::{
     effects::{Answer, Effects},

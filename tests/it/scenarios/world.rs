@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use composer_runtime::{Composer, RunFilter, RunHandle, Status, Worker, WorkerBuilder};
+use composer_sdk::id::Timestamp;
 use composer_tests::kit::{self, Setup, workflow::interpret};
 use futures::future::BoxFuture;
 
@@ -97,6 +98,18 @@ impl World {
         Process::spawn(&setup)
     }
 
+    /// Waits until the database's clock is there.
+    pub(crate) async fn until(&self, instant: Timestamp) {
+        let store = self.db.store();
+        loop {
+            let now = store.now().await.expect("the database tells the time");
+            if now >= instant {
+                return;
+            }
+            tokio::time::sleep(instant.since(now)).await;
+        }
+    }
+
     /// No run is left behind: none is owned, no message waits for a closed one, and every journal can be read.
     pub(crate) async fn look_around(&self) {
         let composer = self.composer().await;
@@ -165,9 +178,14 @@ pub(crate) async fn start(
 
 /// Waits until the run's journal has a line of that kind.
 pub(crate) async fn until_line<W>(run: &RunHandle<W>, kind: &str) {
-    eventually(&format!("a line `{kind}`"), async || {
+    until_lines(run, kind, 1).await;
+}
+
+/// Waits until the run's journal has so many lines of that kind.
+pub(crate) async fn until_lines<W>(run: &RunHandle<W>, kind: &str, count: usize) {
+    eventually(&format!("{count} lines `{kind}`"), async || {
         let lines = run.journal().await.expect("a journal can be read");
-        lines.iter().any(|line| line.kind == kind).then_some(())
+        (lines.iter().filter(|line| line.kind == kind).count() >= count).then_some(())
     })
     .await;
 }
@@ -189,4 +207,11 @@ pub(crate) async fn parked<W>(run: &RunHandle<W>) {
 pub(crate) async fn details<W>(run: &RunHandle<W>, kind: &str) -> Vec<String> {
     let lines = run.journal().await.expect("a journal can be read");
     lines.into_iter().filter(|line| line.kind == kind).map(|line| line.detail).collect()
+}
+
+/// When the nth timer of the journal is due.
+pub(crate) async fn due_of<W>(run: &RunHandle<W>, n: usize) -> Timestamp {
+    let detail = details(run, "timer_set").await.swap_remove(n);
+    let micros = detail.strip_prefix("due ").and_then(|micros| micros.parse().ok());
+    Timestamp::from_micros(micros.unwrap_or_else(|| panic!("`{detail}` says when the timer is due")))
 }
