@@ -7,21 +7,27 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::support::{block_on, postgres, sqlite::Folder};
+use composer_runtime::Composer;
 
-/// The example, where `cargo test --workspace` puts it: beside the folder of this test's own program.
-fn buy_package() -> Command {
+use crate::support::{block_on, eventually, postgres, sqlite::Folder};
+
+/// An example, where `cargo test --workspace` puts it: beside the folder of this test's own program.
+fn example(name: &str) -> Command {
     let me = std::env::current_exe().expect("a test knows its own program");
-    let name = format!("examples/buy_package{}", std::env::consts::EXE_SUFFIX);
-    let program = me.ancestors().nth(2).expect("a test lies in target/…/deps").join(name);
+    let file = format!("examples/{name}{}", std::env::consts::EXE_SUFFIX);
+    let program = me.ancestors().nth(2).expect("a test lies in target/…/deps").join(file);
     assert!(
         program.exists(),
-        "{} is not there: `cargo test --workspace` builds it, or `cargo build --example buy_package`",
+        "{} is not there: `cargo test --workspace` builds it, or `cargo build --example {name}`",
         program.display()
     );
     let mut command = Command::new(program);
     command.env_remove("COMPOSER_URL");
     command
+}
+
+fn buy_package() -> Command {
+    example("buy_package")
 }
 
 /// Runs it to its end. That this returns says that no process is left: a worker would hold the pipe of stderr open.
@@ -86,6 +92,46 @@ impl Drop for Killed {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn the_first_workflow_goes_on_where_it_was_killed_as_the_book_says() {
+    let folder = Folder::new();
+    let mut first = example("first_workflow");
+    first.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let first = Killed(first.spawn().expect("the example can be started"));
+    block_on(async {
+        let composer = Composer::connect(format!("sqlite:{}", folder.file().display())).await.unwrap();
+        eventually("the workflow sleeps", async || {
+            let run = composer.get_json("welcome-ada").await.ok()?;
+            let journal = run.journal().await.unwrap();
+            journal.iter().any(|line| line.kind == "timer_set").then_some(())
+        })
+        .await;
+    });
+    drop(first);
+    let second = example("first_workflow").current_dir(folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&second.stdout);
+    assert!(second.status.success(), "{text}\n{}", String::from_utf8_lossy(&second.stderr));
+    assert!(text.starts_with("Bonjour, Ada!\nthe run ended with Ok(\"Bonjour, Ada!\")\n"), "{text}");
+}
+
+#[test]
+fn the_activities_of_the_book_do_what_it_says() {
+    let folder = Folder::new();
+    let output = example("activities").env("TMPDIR", folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..3],
+        [
+            r#"Ok("a courier to the depot")"#,
+            r#"Ok("1450 g, 2 labels, 1000 checked, 64 bytes kept")"#,
+            "Err(no unit)"
+        ]
+    );
+    assert!(lines[3].starts_with("step 1 `weigh_all` (") && lines[3].ends_with("after 1 attempt: no unit"));
 }
 
 #[test]

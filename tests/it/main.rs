@@ -5,6 +5,7 @@
 //! failed; `examples` runs what a newcomer runs first; `tidy` reads the rules of ARCHITECTURE.md off the source.
 
 mod conformance;
+mod crash;
 mod examples;
 mod requirements;
 mod scenarios;

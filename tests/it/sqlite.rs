@@ -105,14 +105,35 @@ async fn write(store: &dyn Store, session: SessionId, runs: Vec<RunBatch>) -> Ve
 }
 
 /// This test binary once more, running the ignored test `name` as a helper with `COMPOSER_TEST_FILE` set.
-fn helper(name: &str, file: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+fn helper(name: &str, file: &Path) -> Helper {
+    let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("sqlite::{name}"), "--ignored", "--nocapture", "--test-threads=1"])
         .env("COMPOSER_TEST_FILE", file)
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap()
+        .spawn();
+    Helper(child.unwrap())
+}
+
+/// A helper process, killed at the latest when its test ends.
+struct Helper(Child);
+
+impl Helper {
+    fn succeeded(&mut self) -> bool {
+        self.0.wait().unwrap().success()
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn helper_file() -> PathBuf {
@@ -373,6 +394,46 @@ async fn a_dead_session_starts_and_claims_nothing() {
     assert_eq!(store.unhosted().await.unwrap(), [("order".to_owned(), 1)]);
 }
 
+/// Its row stays while it owns runs, so that it is the flag that counts and not the row.
+#[tokio::test]
+async fn a_dead_session_that_still_owns_a_run_gets_nothing_more() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let store = ready(&file).await;
+    let new =
+        NewSession { name: "t".into(), build: "b1".into(), workflows: vec!["order".into()], lease: LEASE };
+    let (me, _, mut renewal) = store.open_session(&new).await.unwrap();
+    let owned = new_run(&*store, None).await;
+    store.start(&owned, IdPolicy::UseExisting, Some(me)).await.unwrap();
+    raw(&file, "update composer_sessions set lease_until = 0").await;
+    let swept = store.sweep(&mut Suspects::default()).await.unwrap();
+    assert_eq!((swept.expired, swept.removed), (1, 0));
+
+    assert_eq!(renewal.renew().await.unwrap(), Renewed::Dead);
+    let run = new_run(&*store, None).await;
+    let mut journal = store.open_journal().await.unwrap();
+    assert!(!journal.write(me, &Batch { starts: vec![run.clone()], runs: vec![] }).await.unwrap().started);
+    let started = store.start(&run, IdPolicy::UseExisting, Some(me)).await.unwrap();
+    assert!(matches!(started, Started::New { owned: None, .. }), "{started:?}");
+    assert!(store.claim(&claim_of(me)).await.unwrap().is_empty());
+    assert_eq!(store.claim(&claim_of(session(&*store).await)).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_start_that_is_repeated_finds_its_own_run_even_when_that_has_ended() {
+    let folder = Folder::new();
+    let store = ready(&folder.file()).await;
+    let me = session(&*store).await;
+    let run = new_run(&*store, Some("o-1")).await;
+    let first = store.start(&run, IdPolicy::NewWhenClosed, Some(me)).await.unwrap();
+    assert!(matches!(first, Started::New { owned: Some(Epoch(1)), .. }));
+    assert_eq!(store.start(&run, IdPolicy::NewWhenClosed, Some(me)).await.unwrap(), first);
+    let end = RunBatch { end: closed(), ..part(run.run_id, Epoch(1), 0, vec![]) };
+    assert_eq!(write(&*store, me, vec![end]).await, [Written::Accepted]);
+    let repeated = store.start(&run, IdPolicy::NewWhenClosed, Some(me)).await.unwrap();
+    assert!(matches!(repeated, Started::New { owned: None, .. }), "{repeated:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_starts_of_one_id_by_two_stores_exactly_one_is_new() {
     let folder = Folder::new();
@@ -421,20 +482,82 @@ async fn a_write_whose_caller_gave_up_is_finished_and_the_next_one_works() {
     assert!(store.run(run.run_id).await.unwrap().is_some());
 }
 
+#[tokio::test]
+async fn r23_a_write_that_nobody_polls_holds_up_nobody() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let (here, there) = (ready(&file).await, ready(&file).await);
+    let run = new_run(&*here, None).await;
+    let mut start = here.start(&run, IdPolicy::UseExisting, None);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(start.as_mut().poll(&mut cx).is_pending());
+    // As if user code blocked the runtime here: the write goes on without us, and so does everybody else's.
+    let next = new_run(&*there, None).await;
+    there.start(&next, IdPolicy::UseExisting, None).await.unwrap();
+    until("the first write is done", || async { there.run(run.run_id).await.unwrap().is_some() }).await;
+    assert!(matches!(start.await.unwrap(), Started::New { .. }));
+}
+
+#[tokio::test]
+async fn r23_a_write_waits_for_the_lock_that_a_stranger_holds() {
+    let folder = Folder::new();
+    let file = folder.file();
+    let store = ready(&file).await;
+    let run = new_run(&*store, None).await;
+    let mut stranger = connection(&file).await;
+    sqlx::raw_sql("begin immediate").execute(&mut stranger).await.unwrap();
+    let mut start = store.start(&run, IdPolicy::UseExisting, None);
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut start).await.is_err(), "it has to wait");
+    assert!(store.run(run.run_id).await.unwrap().is_none(), "a read does not");
+    sqlx::raw_sql("commit").execute(&mut stranger).await.unwrap();
+    assert!(matches!(start.await.unwrap(), Started::New { .. }));
+}
+
 // ------------------------------------------------------------------------------------------- processes
+
+#[tokio::test]
+async fn r24_opening_waits_for_whoever_uses_a_file_that_is_not_yet_in_wal_mode() {
+    let folder = Folder::new();
+    let file = folder.file();
+    std::fs::write(&file, "").unwrap();
+    let mut stranger = connection(&file).await;
+    sqlx::raw_sql("create table theirs (n integer); begin immediate").execute(&mut stranger).await.unwrap();
+    let mut store = Box::pin(ready(&file));
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut store).await.is_err(), "it has to wait");
+    sqlx::raw_sql("insert into theirs values (1); commit").execute(&mut stranger).await.unwrap();
+    store.await.check_schema().await.unwrap();
+}
 
 #[tokio::test]
 async fn r24_eight_processes_migrate_an_empty_file_at_once() {
     let folder = Folder::new();
-    let mut all: Vec<Child> = (0..8).map(|_| helper("helper_migrates", &folder.file())).collect();
+    let mut all: Vec<Helper> = (0..8).map(|_| helper("helper_migrates", &folder.file())).collect();
     for one in &mut all {
-        assert!(one.wait().unwrap().success());
+        assert!(one.succeeded());
     }
     open(&folder.file()).await.check_schema().await.unwrap();
     let mut conn = connection(&folder.file()).await;
     let versions: Vec<(i64,)> =
         sqlx::query_as("select version from composer_migrations").fetch_all(&mut conn).await.unwrap();
     assert_eq!(versions, [(1,)]);
+}
+
+#[tokio::test]
+async fn r24_a_killed_migration_leaves_the_old_schema_or_the_new_one() {
+    for pause in 0..12 {
+        let folder = Folder::new();
+        let mut migrator = helper("helper_migrates", &folder.file());
+        std::thread::sleep(Duration::from_millis(pause * 3));
+        migrator.kill();
+        let store = open(&folder.file()).await;
+        match store.check_schema().await {
+            Ok(()) => {}
+            Err(StoreError::Schema { .. }) => store.migrate().await.unwrap(),
+            Err(e) => panic!("{e}"),
+        }
+        let run = new_run(&*store, None).await;
+        store.start(&run, IdPolicy::UseExisting, None).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -453,7 +576,7 @@ async fn r23_two_processes_write_beside_a_long_reader_without_an_error_or_a_loss
 
     let mut writers = [helper("helper_writes", &file), helper("helper_writes", &file)];
     for writer in &mut writers {
-        assert!(writer.wait().unwrap().success());
+        assert!(writer.succeeded());
     }
     let runs = store.list(&RunFilter::default(), None, 1000).await.unwrap();
     assert_eq!(runs.len(), 2 * 100);
@@ -490,8 +613,7 @@ async fn r23_a_kill_during_writes_leaves_a_usable_file() {
             store.list(&RunFilter::default(), None, 1000).await.unwrap().len() >= round * 10
         })
         .await;
-        writer.kill().unwrap();
-        writer.wait().unwrap();
+        writer.kill();
     }
     let mut conn = connection(&file).await;
     let (verdict,): (String,) = sqlx::query_as("pragma integrity_check").fetch_one(&mut conn).await.unwrap();
@@ -523,8 +645,7 @@ async fn a_killed_process_is_noticed_long_before_its_lease_ends_and_a_living_one
         assert_eq!(store.sweep(&mut seen).await.unwrap(), <_>::default());
         let _ = tokio::time::timeout(Duration::from_millis(300), ears.next()).await;
     }
-    other.kill().unwrap();
-    other.wait().unwrap();
+    other.kill();
     let killed = Instant::now();
     let mut gone = 0;
     while gone == 0 {

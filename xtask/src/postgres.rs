@@ -50,6 +50,8 @@ pub struct Postgres {
     server: Child,
     port: u16,
     home: PathBuf,
+    program: PathBuf,
+    settings: Vec<String>,
 }
 
 impl Postgres {
@@ -65,27 +67,20 @@ impl Postgres {
         initdb.args(["--username=postgres", "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync"]);
         output(initdb.arg("--pgdata").arg(&data))?;
 
-        let log = home.0.join("log");
+        let program = bin.join("postgres");
         for _ in 0..5 {
             // Another program may take the port between our look and the server's: then try another one.
             let port = free_port()?;
-            let out = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-            let mut postgres = user.command(&bin.join("postgres"), &home.0);
-            postgres.arg("-D").arg(&data).arg(format!("--port={port}"));
-            postgres.args(["--listen_addresses=127.0.0.1", "--unix_socket_directories="]);
-            postgres.arg(format!("--max_connections={}", max_connections()));
-            postgres.args(settings.iter().map(|setting| format!("--{setting}")));
-            postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
-            let server =
-                postgres.spawn().map_err(|e| format!("cannot start {}/postgres: {e}", bin.display()))?;
-            let mut server = Self { server, port, home: home.0.clone() };
+            let server = spawn(&user, &program, &home.0, port, settings)?;
+            let (program, settings) = (program.clone(), settings.to_vec());
+            let mut server = Self { server, port, home: home.0.clone(), program, settings };
             if server.answers()? {
                 std::mem::forget(home); // now the server's to remove
                 return Ok(server);
             }
             server.home = PathBuf::new(); // still ours
         }
-        let log = fs::read_to_string(&log).unwrap_or_default();
+        let log = fs::read_to_string(home.0.join("log")).unwrap_or_default();
         let end = log.lines().rev().take(20).collect::<Vec<_>>();
         Err(format!("PostgreSQL does not start:\n{}", end.into_iter().rev().collect::<Vec<_>>().join("\n")))
     }
@@ -95,15 +90,46 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// Stops the server, by the signal `INT` (in order) or `QUIT` (at once, to be recovered), and starts it again on
+    /// the same data and port.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub fn restart(&mut self, signal: &str) -> Result<()> {
+        self.stop(&[signal, "KILL"]);
+        self.server = spawn(&User::unprivileged()?, &self.program, &self.home, self.port, &self.settings)?;
+        if self.answers()? {
+            return Ok(());
+        }
+        Err(format!("PostgreSQL did not come back; its log is {}", self.home.join("log").display()))
+    }
+
+    /// Signals, one after the other as long as it runs.
+    fn stop(&mut self, signals: &[&str]) {
+        let id = self.server.id().to_string();
+        for signal in signals {
+            if matches!(self.server.try_wait(), Ok(None)) {
+                kill(signal, &id);
+            }
+            let patience = Instant::now() + Duration::from_secs(15);
+            while matches!(self.server.try_wait(), Ok(None)) && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
     /// Waits until it accepts connections, which it says itself in its data folder; `false` when it ends instead.
     fn answers(&mut self) -> Result<bool> {
+        let id = self.server.id().to_string();
         let patience = Instant::now() + Duration::from_secs(60);
         while Instant::now() < patience {
             if self.server.try_wait().map_err(|e| e.to_string())?.is_some() {
                 return Ok(false);
             }
             let status = fs::read_to_string(self.home.join("data/postmaster.pid")).unwrap_or_default();
-            if status.lines().nth(7).is_some_and(|status| status.trim() == "ready") {
+            // A file that a killed predecessor left says nothing.
+            let ours = status.lines().next() == Some(&id);
+            if ours && status.lines().nth(7).is_some_and(|status| status.trim() == "ready") {
                 return Ok(true);
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -115,20 +141,24 @@ impl Postgres {
 impl Drop for Postgres {
     /// An immediate shutdown: the data is thrown away, so nothing is worth writing back.
     fn drop(&mut self) {
-        let id = self.server.id().to_string();
-        for signal in ["QUIT", "KILL"] {
-            if matches!(self.server.try_wait(), Ok(None)) {
-                kill(signal, &id);
-            }
-            let patience = Instant::now() + Duration::from_secs(15);
-            while matches!(self.server.try_wait(), Ok(None)) && Instant::now() < patience {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
+        self.stop(&["QUIT", "KILL"]);
         if !self.home.as_os_str().is_empty() {
             let _ = fs::remove_dir_all(&self.home);
         }
     }
+}
+
+/// The server's process, on data in `home`.
+fn spawn(user: &User, program: &Path, home: &Path, port: u16, settings: &[String]) -> Result<Child> {
+    let log = home.join("log");
+    let out = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+    let mut postgres = user.command(program, home);
+    postgres.arg("-D").arg(home.join("data")).arg(format!("--port={port}"));
+    postgres.args(["--listen_addresses=127.0.0.1", "--unix_socket_directories="]);
+    postgres.arg(format!("--max_connections={}", max_connections()));
+    postgres.args(settings.iter().map(|setting| format!("--{setting}")));
+    postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
+    postgres.spawn().map_err(|e| format!("cannot start {}: {e}", program.display()))
 }
 
 /// A folder that is removed unless somebody took it over.

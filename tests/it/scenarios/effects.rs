@@ -155,6 +155,17 @@ impl Effects {
         self.state().most
     }
 
+    /// How many calls are under way.
+    pub(crate) fn active(&self) -> usize {
+        self.state().active
+    }
+
+    /// [`Effects::most_at_once`] begins anew.
+    pub(crate) fn forget_most(&self) {
+        let mut state = self.state();
+        state.most = state.active;
+    }
+
     /// Waits until the effect has happened that often.
     pub(crate) async fn arrived(&self, name: &str, count: usize) {
         eventually(&format!("effect `{name}` happens {count} times"), async || {

@@ -56,6 +56,14 @@ impl Process {
         self.child.wait().expect("our own child can be waited for");
     }
 
+    /// SIGKILL; what it had printed by then and nobody has read.
+    pub(crate) async fn killed(&mut self) -> Vec<String> {
+        self.kill();
+        let out = self.out.take().expect("one reader at a time");
+        let lines = tokio::task::spawn_blocking(move || out.lines().collect::<Result<Vec<_>, _>>());
+        lines.await.expect("reading does not panic").expect("a pipe can be read")
+    }
+
     /// A signal by its name: `STOP`, `CONT`, `TERM`, `INT`.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status();

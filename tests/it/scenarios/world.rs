@@ -146,7 +146,7 @@ impl World {
 }
 
 /// The journal begins with the start, has its entries in order without gaps, and ends as the run did.
-async fn check_journal<W>(run: &RunHandle<W>, status: Status) {
+pub(crate) async fn check_journal<W>(run: &RunHandle<W>, status: Status) {
     let lines = run.journal().await.expect("a journal can be read");
     assert_eq!(lines[0].kind, "started");
     let mut seqs: Vec<u32> = lines.iter().filter_map(|line| line.seq).collect();

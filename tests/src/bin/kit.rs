@@ -25,7 +25,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             None => new.await?,
         };
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{} {}", run.run_id(), if run.already() { "already" } else { "new" })?;
+        let found = if run.already() { "already" } else { "new" };
+        writeln!(out, "{} {found} {}", run.run_id(), run.workflow_id())?;
         out.flush()?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     });

@@ -25,8 +25,8 @@ pub struct Setup {
     pub exit_at: Option<String>,
     /// Whether it works, and not only starts runs.
     pub work: bool,
-    /// What it starts by itself, all at once, printing a line for each start that was acknowledged: the run's id, and
-    /// `new` or `already`.
+    /// What it starts by itself, all at once, printing a line for each start that was acknowledged: the run's id,
+    /// `new` or `already`, and the workflow id.
     pub start: Vec<Start>,
     /// Which body the workflow `changing` has.
     pub variant: Option<String>,

@@ -181,12 +181,13 @@ select r.run_id
 pub(super) const OWNED: &str =
     "select run_id, epoch from {s}.runs where session = $1 and status = 2 order by run_id";
 
+/// The first due instant, from where the claims' scans begin, too.
 pub(super) const NEXT_DUE: &str = "\
 select min(x.due_at)
-  from unnest($1::text[]) w(name)
+  from unnest($1::text[], $2::bigint[]) w(name, since)
  cross join lateral (
      select r.due_at from {s}.runs r
-      where r.workflow = w.name and r.status in (1, 3) and r.due_at is not null
+      where r.workflow = w.name and r.status in (1, 3) and r.due_at is not null and r.due_at >= w.since
       order by r.due_at limit 1) x";
 
 /// Workflows with due runs that no live session hosts, found by jumping from name to name in the index.
@@ -472,8 +473,10 @@ impl PostgresStore {
     }
 
     pub(super) async fn next_due_of(&self, workflows: &[String]) -> Result<Option<Timestamp>> {
+        let since = self.hints.begin(workflows, Instant::now()).since;
         let due: Option<i64> = read!(self, |conn| query_scalar(&self.sql.next_due)
             .bind(workflows.to_vec())
+            .bind(since.clone())
             .fetch_one(&mut *conn))?;
         Ok(due.map(Timestamp::from_micros))
     }
