@@ -312,7 +312,7 @@ pub enum NewMessage {
 pub enum Sent {
     /// In the inbox: it will be journaled before the run ends, or listed as unconsumed.
     Accepted,
-    /// A cancel found the run stuck and closed it without its code.
+    /// A cancel found the run stuck, or not begun by any worker yet, and closed it without its code.
     Closed,
     /// The run is closed.
     NotOpen(Status),

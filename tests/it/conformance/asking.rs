@@ -310,6 +310,26 @@ promise! {
 }
 
 promise! {
+    async fn a_run_that_no_worker_ever_took_is_closed_by_a_cancel(db) {
+        let store = db.store();
+        let delayed = NewRun { delay: Duration::from_secs(3600), ..new_run(&*store).await };
+        store.start(&delayed, Default::default(), None).await.unwrap();
+        assert_eq!(store.send(delayed.run_id, &signal("go", "1")).await.unwrap(), Sent::Accepted);
+        assert_eq!(store.send(delayed.run_id, &cancel("no")).await.unwrap(), Sent::Closed);
+        let row = store.run(delayed.run_id).await.unwrap().unwrap();
+        assert_eq!((row.status, row.due_at, row.started_at), (Status::Cancelled, None, None));
+        assert_eq!(store.unconsumed(delayed.run_id).await.unwrap().len(), 1);
+        assert_eq!(store.send(delayed.run_id, &cancel("no")).await.unwrap(), Sent::NotOpen(Status::Cancelled));
+        // One that was begun and given back has code that may want to see it.
+        let me = session(&*store).await;
+        let begun = owned(&*store, me).await;
+        let release = Release { run_id: begun.0, epoch: begun.1, until: Until::Now };
+        assert_eq!(store.release(me, &[release]).await.unwrap(), [Released::Done]);
+        assert_eq!(store.send(begun.0, &cancel("stop")).await.unwrap(), Sent::Accepted);
+    }
+}
+
+promise! {
     async fn a_cancel_that_reached_a_run_before_it_became_stuck_closes_it(db) {
         let store = db.store();
         let me = session(&*store).await;

@@ -23,12 +23,13 @@ use crate::store::{Message, MessageContent, NewMessage, Result, Sent, Status, St
 const SIGNAL: i16 = 1;
 const CANCEL: i16 = 2;
 
-/// Inserts the message if the run, as locked, is open; a cancel ($2 = 2) of a stuck run has another way. Says how the
-/// run stood otherwise.
+/// Inserts the message if the run, as locked, is open; a cancel ($2 = 2) of a stuck run, or of one that never began,
+/// has another way. Says how the run stood otherwise.
 pub(super) const SEND: &str = "\
 with r as materialized (
     select run_id from {s}.runs
-     where run_id = $1 and (status in (1, 2, 3) or (status = 4 and $2 = 1))
+     where run_id = $1
+       and (status in (2, 3) or (status = 1 and (started_at is not null or $2 = 1)) or (status = 4 and $2 = 1))
        for key share
 ), i as (
     insert into {s}.inbox (run_id, kind, name, payload)
@@ -37,13 +38,15 @@ with r as materialized (
 )
 select (select id from i) as id, (select status from {s}.runs where run_id = $1) as status";
 
-/// An operator's write: takes a stuck run over and closes it, without its code.
-pub(super) const CANCEL_STUCK: &str = "\
+/// An operator's write: takes over a run that is stuck, or that no worker ever took, and closes it without its code.
+pub(super) const CANCEL_IDLE: &str = "\
 with f as materialized (
-    select run_id from {s}.runs where run_id = $1 and status + 0 = 4 for update
+    select run_id from {s}.runs
+     where run_id = $1 and (status + 0 = 4 or (status + 0 = 1 and started_at is null))
+       for update
 )
 update {s}.runs r
-   set status = 7, epoch = r.epoch + 1, closed_at = {now}, stuck_at = null,
+   set status = 7, epoch = r.epoch + 1, closed_at = {now}, stuck_at = null, due_at = null,
        reason = $2, result_meta = $3, result = null
   from f
  where r.run_id = f.run_id and r.run_id = $1";
@@ -96,8 +99,8 @@ impl PostgresStore {
             match get::<Option<i16>>(&row, "status")?.map(Status::try_from).transpose()? {
                 None => return Ok(Sent::NoRun),
                 Some(status) if status.is_closed() => return Ok(Sent::NotOpen(status)),
-                Some(Status::Stuck) if kind == CANCEL => {
-                    if self.cancel_stuck(run, name).await? {
+                Some(Status::Stuck | Status::Pending) if kind == CANCEL => {
+                    if self.cancel_idle(run, name).await? {
                         return Ok(Sent::Closed);
                     }
                 }
@@ -110,11 +113,11 @@ impl PostgresStore {
         })
     }
 
-    /// Closes a stuck run as cancelled; `false` when it is not stuck any more.
-    pub(super) async fn cancel_stuck(&self, run: RunId, reason: &str) -> Result<bool> {
+    /// Closes a stuck run, or one that never began, as cancelled; `false` when it is neither any more.
+    pub(super) async fn cancel_idle(&self, run: RunId, reason: &str) -> Result<bool> {
         let (meta, _) = Outcome::Failed(Failure::new(FailureKind::Cancelled, reason)).to_record();
         let mut conn = self.acquire().await?;
-        let done = query(&self.sql.cancel_stuck)
+        let done = query(&self.sql.cancel_idle)
             .bind(run.as_uuid())
             .bind(reason.to_owned())
             .bind(meta)

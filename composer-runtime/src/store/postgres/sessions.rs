@@ -215,7 +215,7 @@ impl PostgresStore {
         let cancels = query(&self.sql.cancels_of_stuck).fetch_all(&mut *conn).await.map_err(classify)?;
         drop(conn);
         for row in &cancels {
-            self.cancel_stuck(RunId::from(get::<Uuid>(row, "run_id")?), get(row, "name")?).await?;
+            self.cancel_idle(RunId::from(get::<Uuid>(row, "run_id")?), get(row, "name")?).await?;
         }
         Ok(Swept { expired, gone, removed, shelved, blocked: blocked.unsigned_abs() })
     }

@@ -18,9 +18,10 @@ use super::{
 const SIGNAL: i64 = 1;
 const CANCEL: i64 = 2;
 
-/// Closes the stuck run `$1` without its code if the message is a cancel (`$2` is 2, `$3` the reason, `$5` the
-/// outcome), as an operator's take-over: the epoch grows, so that whoever thinks to own the run is fenced.
-macro_rules! cancel_stuck {
+/// Closes the run `$1` without its code if it is stuck, or no worker ever took it, and the message is a cancel (`$2` is
+/// 2, `$3` the reason, `$5` the outcome), as an operator's take-over: the epoch grows, so that whoever thinks to own the
+/// run is fenced.
+macro_rules! cancel_idle {
     () => {
         sql!(
             "update composer_runs
@@ -28,14 +29,14 @@ macro_rules! cancel_stuck {
               status = 7, epoch = epoch + 1, session = null, closed_at = ",
             now!(),
             ",
-              result_meta = $5, result = null, stuck_at = null, reason = $3
-            where run_id = $1 and status = 4 and $2 = 2
+              result_meta = $5, result = null, stuck_at = null, due_at = null, reason = $3
+            where run_id = $1 and (status = 4 or status = 1 and started_at is null) and $2 = 2
             returning 1, status"
         )
     };
 }
 
-const CANCEL_STUCK: &str = cancel_stuck!();
+const CANCEL_IDLE: &str = cancel_idle!();
 
 /// Requests to cancel that reached a run just before it became stuck, the first of each.
 pub(super) const CANCELS_OF_STUCK: &str = "
@@ -45,11 +46,11 @@ pub(super) const CANCELS_OF_STUCK: &str = "
     where r.status = 4 and i.run_id = r.run_id and i.shelved = 0 and i.kind = 2
     group by i.run_id";
 
-/// Puts a message into an open run's inbox; a cancel of a stuck run closes it instead.
+/// Puts a message into an open run's inbox; a cancel of a stuck run, or of one that never began, closes it instead.
 pub(super) const SEND: &str = sql!(
     "begin immediate;
     ",
-    cancel_stuck!(),
+    cancel_idle!(),
     ";
 
     insert into composer_inbox (run_id, kind, name, payload, sent_at)
@@ -111,7 +112,7 @@ impl SqliteStore {
             let (run, reason) = (c.run_id()?, c.text()?);
             let outcome = cancelled(&reason);
             let args = args![run.as_uuid(), CANCEL, reason, None::<Vec<u8>>, outcome];
-            self.write.script(CANCEL_STUCK, args).await?;
+            self.write.script(CANCEL_IDLE, args).await?;
         }
         Ok(())
     }
