@@ -12,6 +12,8 @@ mod world;
 mod crashes;
 mod errors;
 mod fan_out;
+mod messages;
+mod starting;
 mod steps;
 mod timers;
 

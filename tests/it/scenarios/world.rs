@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use composer_runtime::{Composer, RunFilter, RunHandle, Status, Worker, WorkerBuilder};
+use composer_runtime::{Composer, RunFilter, RunHandle, Status, Worker, WorkerBuilder, store::Suspects};
 use composer_sdk::id::Timestamp;
 use composer_tests::kit::{self, Setup, workflow::interpret};
 use futures::future::BoxFuture;
@@ -120,6 +120,8 @@ impl World {
         count("no run is left owned", "{s}runs where status = 2").await;
         count("no message is without its run", "{s}inbox where run_id not in (select run_id from {s}runs)")
             .await;
+        // What no worker has come to any more, the pass that workers make puts aside.
+        self.db.store().sweep(&mut Suspects::default()).await.expect("the sweep succeeds");
         count(
             "no message waits for a closed run",
             "{s}inbox i join {s}runs r on r.run_id = i.run_id where r.status >= 5 \
