@@ -85,9 +85,10 @@ on_postgres! {
     async fn p01_entries_and_end_are_one_in_whatever_order_the_parts_are_read(db) {
         let store = db.store();
         let me = session(&*store).await;
-        let mixed = db.postgres().statement("write_mixed").unwrap().to_owned();
-        let (head, _) = mixed.split_once(" select (select count(*) from s)").expect("the parts come first");
-        for (seq, parts) in [["j", "c"], ["c", "j"]].into_iter().enumerate() {
+        let orders = [("write_mixed", ["j", "c"]), ("write_mixed", ["c", "j"]), ("write_mailless", ["j", "c"]), ("write_mailless", ["c", "j"])];
+        for (seq, (statement, parts)) in orders.into_iter().enumerate() {
+            let mixed = db.postgres().statement(statement).unwrap().to_owned();
+            let (head, _) = mixed.split_once(" select (select count(*) from s)").expect("the parts come first");
             let run = owned(&*store, me).await;
             let select = format!(
                 "{head} select (select count(*) from {}) as a, (select count(*) from {}) as b", parts[0], parts[1]
@@ -631,7 +632,7 @@ fn p13_a_plan_that_was_made_on_empty_tables_is_good_on_full_ones() {
     });
 }
 
-/// The plans of both statements of the writer for these runs, in both kinds.
+/// The plans of the statements of the writer for these runs, in both kinds.
 async fn batch_plans(
     store: &PostgresStore,
     hand: &mut Hand,
@@ -661,7 +662,9 @@ async fn batch_plans(
     );
     hand.execute(store.statement("planner_of_writer").unwrap()).await;
     let mut plans = Vec::new();
-    for (name, arguments) in [("write_steps", steps), ("write_mixed", mixed)] {
+    for (name, arguments) in
+        [("write_steps", steps), ("write_mixed", mixed.clone()), ("write_mailless", mixed)]
+    {
         hand.execute(&format!("prepare {name} as {}", store.statement(name).unwrap())).await;
         for mode in ["force_custom_plan", "force_generic_plan"] {
             hand.execute(&format!("set plan_cache_mode = {mode}; begin")).await;

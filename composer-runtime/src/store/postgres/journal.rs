@@ -50,8 +50,7 @@ select 0::bigint as started, 0::bigint as started_at, (select count(*) from f) a
        0::bigint as ends,
        case when (select count(*) from f) < cardinality($2) then (select array_agg(run_id) from f) end as accepted";
 
-/// The fence, of runs with any number of entries ($2 to $5: run, epoch, last durable entry, inbox rows). `g` is what
-/// passes: the inbox rows that the entries came from are all there, too.
+/// The fence, of runs with any number of entries ($2 to $5: run, epoch, last durable entry, inbox rows).
 const FENCE: &str = "\
 f as materialized (
     select b.run_id, b.epoch, b.mail
@@ -63,10 +62,30 @@ f as materialized (
             for no key update skip locked) r
      where case when b.prev = 0 then true
                 else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev) end
-), e as materialized (
+)";
+
+/// The entries. `inbox` is the row that one came from.
+const ENTRIES: &str = "\
     select *
       from unnest($6::uuid[], $7::int[], $8::bigint[], $9::smallint[], $10::text[], $11::bytea[], $12::bigint[])
-           e(run_id, seq, at, kind, meta, payload, inbox)
+           e(run_id, seq, at, kind, meta, payload, inbox)";
+
+/// Entries of which none came from the inbox: what passes the fence is written.
+const WITHOUT_MAIL: &str = "\
+g as not materialized (
+    select run_id, epoch from f
+), j as (
+    insert into {s}.journal (run_id, seq, epoch, at, kind, meta, payload)
+    select e.run_id, e.seq, g.epoch, e.at, e.kind, e.meta, e.payload
+      from ({entries}) e join g on g.run_id = e.run_id
+    returning 1
+)";
+
+/// Entries some of which came from the inbox. `g` is what passes: the rows that they came from are all there, too. An
+/// entry takes its value from the row as it is deleted.
+const WITH_MAIL: &str = "\
+e as materialized (
+{entries}
 ), m as materialized (
     select i.run_id, i.id
       from e join f on f.run_id = e.run_id
@@ -79,11 +98,7 @@ f as materialized (
     select f.run_id, f.epoch
       from f left join (select m.run_id, count(*) as mail from m group by m.run_id) k on k.run_id = f.run_id
      where coalesce(k.mail, 0) = f.mail
-)";
-
-/// What an accepted run writes. An entry that came from the inbox takes its value from the row as it is deleted.
-const PARTS: &str = "\
-d as (
+), d as (
     delete from {s}.inbox i
      using m join g on g.run_id = m.run_id
      where i.run_id = m.run_id and i.id = m.id and i.run_id = any($2)
@@ -96,7 +111,11 @@ d as (
       left join d on d.id = e.inbox
      where e.inbox is null or d.id is not null
     returning 1
-), c as (
+)";
+
+/// How accepted runs end.
+const ENDS: &str = "\
+c as (
     update {s}.runs r
        set status = b.status,
            closed_at = case when b.status >= 5 then {now} end,
@@ -141,10 +160,12 @@ k as materialized (
     )
 }
 
-/// Anything: [`Shape::Mixed`].
-pub(super) fn write_mixed() -> String {
+/// Anything: [`Shape::Mixed`], with or without entries that came from the inbox. Most batches hold none, and are
+/// spared the joins.
+pub(super) fn write_mixed(mail: bool) -> String {
+    let parts = if mail { WITH_MAIL } else { WITHOUT_MAIL }.replace("{entries}", ENTRIES);
     format!(
-        "with {FENCE}, {PARTS}, {} select (select count(*) from s) as started, (select at from t) as started_at, \
+        "with {FENCE}, {parts}, {ENDS}, {} select (select count(*) from s) as started, (select at from t) as started_at, \
          (select count(*) from g) as runs, (select count(*) from j) as entries, (select count(*) from c) as ends, \
          case when (select count(*) from g) < cardinality($2) then (select array_agg(run_id) from g) end as accepted",
         starts(20)
@@ -226,6 +247,7 @@ impl PostgresStore {
             conn: self.open(Role::Writer).await?,
             steps: self.sql.write_steps.clone(),
             mixed: self.sql.write_mixed.clone(),
+            mailless: self.sql.write_mailless.clone(),
             starts: self.sql.write_starts.clone(),
             busy: self.sql.busy.clone(),
             raise: self.sql.raise.clone(),
@@ -240,6 +262,7 @@ pub(super) struct PostgresJournal {
     conn: PgConnection,
     steps: Sql,
     mixed: Sql,
+    mailless: Sql,
     starts: Sql,
     busy: Sql,
     raise: Sql,
@@ -417,7 +440,8 @@ impl PostgresJournal {
         let entries = Entries::of(batch.runs.iter(), &self.codec);
         let ends = Ends::of(&batch.runs, &self.codec);
         let starts = Starts::of(&batch.starts, &self.codec)?;
-        let row = query(&self.mixed)
+        let mail = fence.mail.iter().any(|rows| *rows > 0);
+        let row = query(if mail { &self.mixed } else { &self.mailless })
             .bind(session.0)
             .bind(fence.run)
             .bind(fence.epoch)
