@@ -56,6 +56,22 @@ impl Payload {
         })
     }
 
+    /// The value for whoever has no type for it.
+    ///
+    /// # Errors
+    /// When the bytes are no JSON, or hold an integer of more than 64 bits, which would be rounded.
+    pub fn decode_json(&self) -> Result<serde_json::Value, Failure> {
+        match scan::large_integer(&self.0) {
+            Some(number) => Err(Failure::new(
+                FailureKind::Decode,
+                format_args!(
+                    "the number {number} has more than 64 bits and would be rounded: read it as the type that wrote it"
+                ),
+            )),
+            None => self.decode(),
+        }
+    }
+
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -40,7 +40,8 @@ impl<W: Workflow> Returns for W {
     }
 }
 
-/// The result of a run whose workflow is known by its name only: its value or its error, as JSON.
+/// The result of a run whose workflow is known by its name only: its value or its error, as JSON. A number that JSON
+/// libraries would round (an integer of more than 64 bits) is an error instead.
 #[derive(Debug, Clone, Copy)]
 pub enum Json {}
 
@@ -48,8 +49,8 @@ impl Returns for Json {
     type Output = Result<serde_json::Value, serde_json::Value>;
     fn decode(outcome: &Outcome) -> Result<Self::Output, Failure> {
         match outcome {
-            Outcome::Ok(value) => value.decode().map(Ok),
-            Outcome::Err(error) => error.decode().map(Err),
+            Outcome::Ok(value) => value.decode_json().map(Ok),
+            Outcome::Err(error) => error.decode_json().map(Err),
             Outcome::Failed(failure) => Err(failure.clone()),
         }
     }

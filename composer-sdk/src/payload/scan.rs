@@ -33,3 +33,31 @@ pub(super) fn value_len(json: &[u8]) -> usize {
     }
     n
 }
+
+/// The first integer of more than 64 bits: whoever reads without a type makes a float of it.
+pub(super) fn large_integer(json: &[u8]) -> Option<&str> {
+    let mut n = 0;
+    while let Some(byte) = json.get(n) {
+        n += match byte {
+            b'"' => text_len(&json[n..]),
+            b'-' | b'0'..=b'9' => {
+                let number = number(&json[n..]);
+                if number.parse::<u64>().is_err()
+                    && number.parse::<i64>().is_err()
+                    && !number.contains(['.', 'e', 'E'])
+                {
+                    return Some(number);
+                }
+                number.len()
+            }
+            _ => 1,
+        };
+    }
+    None
+}
+
+/// The number that starts here.
+fn number(json: &[u8]) -> &str {
+    let end = json.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'));
+    std::str::from_utf8(&json[..end.unwrap_or(json.len())]).expect("invariant: these bytes are ASCII")
+}

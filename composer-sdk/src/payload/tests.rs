@@ -363,3 +363,24 @@ fn json_text_that_was_written_already_is_taken_as_it_is() {
     let payload = Payload::encode(&(1, Raw { json: "{\"a\": 1}" })).unwrap();
     assert_eq!(payload.as_bytes(), b"[1,{\"a\": 1}]");
 }
+
+#[test]
+fn r11_without_a_type_numbers_are_exact_or_refused() {
+    let read = |json: &str| Payload::from(json.as_bytes()).decode_json();
+    for exact in [
+        "18446744073709551615",
+        "[-9223372036854775808,-0.0]",
+        "1e+21",
+        "[1.5,{\"-99999999999999999999\":0}]",
+    ] {
+        assert_eq!(read(exact).unwrap().to_string(), exact);
+    }
+    for rounded in ["18446744073709551616", "{\"a\":[1,-9223372036854775809]}"] {
+        let failure = read(rounded).unwrap_err();
+        assert!(
+            failure.message.contains("9551616 ") || failure.message.contains("-9223372036854775809"),
+            "{failure}"
+        );
+    }
+    assert!(read("\"").is_err());
+}
