@@ -4,9 +4,14 @@
 
 mod bad_runs;
 mod code_changes;
+mod deadlines;
+mod retries;
+mod shutdown;
 mod starts_and_signals;
+mod values;
 
 use composer_runtime::{RunHandle, RunRow, Status};
+use composer_sdk::journal::Entry;
 
 use crate::{
     scenarios::{World, projection, scenario},
@@ -28,6 +33,11 @@ async fn lines<W>(run: &RunHandle<W>, kind: &str, count: usize) {
         (lines.iter().filter(|line| line.kind == kind).count() >= count).then_some(())
     })
     .await;
+}
+
+/// What is stored of a run.
+async fn entries<W>(world: &World, run: &RunHandle<W>) -> Vec<Entry> {
+    world.db().store().journal(run.run_id(), 0, 10_000).await.expect("a journal can be read")
 }
 
 /// Waits until a worker has put aside what closed runs did not read.

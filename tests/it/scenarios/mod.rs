@@ -20,5 +20,5 @@ mod timers;
 pub(crate) use self::{
     effects::{Answer, Effects},
     process::Process,
-    world::{World, projection, scenario},
+    world::{World, projection, scenario, start},
 };
