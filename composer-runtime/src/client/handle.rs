@@ -1,6 +1,6 @@
 //! A run, as a client holds it.
 
-use std::{fmt, marker::PhantomData};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use composer_sdk::{
     Workflow,
@@ -11,6 +11,7 @@ use composer_sdk::{
     payload::Payload,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::timeout;
 
 use super::Composer;
 use crate::{
@@ -22,6 +23,8 @@ use crate::{
 const SIGNAL_NAME: usize = 256;
 /// The longest reason of a cancel, in bytes.
 const REASON: usize = 4096;
+/// Between two looks whether a run that is waited for is still there.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Entries of a journal read at once.
 const READ: u32 = 1_000;
 
@@ -180,9 +183,19 @@ impl<W: Returns> RunHandle<W> {
     /// # Cancel safety
     /// May be dropped and called again at any time.
     pub async fn result(&self) -> Result<W::Output, Error> {
-        let end = self.composer.hub().wait(self.composer.store(), self.run_id, self.composer.poll());
-        let end = end.await.map_err(|_| Error::NoRun { id: self.workflow_id.to_string() })?;
-        Ok(W::decode(&end.outcome)?)
+        let mut end = self.composer.hub().wait(self.composer.store(), self.run_id, self.composer.poll());
+        let mut pause = self.composer.poll();
+        loop {
+            if let Ok(end) = timeout(pause, &mut end).await {
+                let end = end.map_err(|_| Error::NoRun { id: self.workflow_id.to_string() })?;
+                return Ok(W::decode(&end.outcome)?);
+            }
+            // Nobody reports the end of a run that was deleted. A database that is away is waited for.
+            if let Err(deleted @ Error::NoRun { .. }) = self.status().await {
+                return Err(deleted);
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use composer_sdk::{
 use super::{Composer, Json, RunHandle};
 use crate::{
     error::Error,
-    store::{Claimed, Epoch, IdPolicy, NewRun, Started, Topic},
+    store::{Claimed, Epoch, IdPolicy, NewRun, Started, StoreError, Topic},
 };
 
 /// Tags of one run, and bytes of a tag's name or value, at most.
@@ -148,7 +148,10 @@ async fn place(composer: &Composer, run: NewRun, policy: IdPolicy) -> Result<Sta
     let run = NewRun { build: host.build.clone(), ..run };
     let started = match run.workflow_id {
         // Only ids of our own making ride in the journal's batches: another id can wait for a stranger (PROTOCOL 36).
-        None => host.writer.start(run.clone()).await?,
+        None => match host.writer.start(run.clone()).await {
+            Err(StoreError::Unavailable { .. }) => start_once_more(composer, &run).await?,
+            started => started?,
+        },
         Some(_) => composer.store().start(&run, policy, Some(host.session.id())).await?,
     };
     match started {
@@ -157,6 +160,14 @@ async fn place(composer: &Composer, run: NewRun, policy: IdPolicy) -> Result<Sta
         Started::Exists { .. } => {}
     }
     Ok(started)
+}
+
+/// The worker lost its session over a start: the run's own id says whether it is there, and any worker may have it.
+async fn start_once_more(composer: &Composer, run: &NewRun) -> Result<Started, Error> {
+    match composer.store().start(run, IdPolicy::UseExisting, None).await? {
+        Started::Exists { .. } => Ok(Started::New { owned: None, at: composer.clock().now() }),
+        new => Ok(new),
+    }
 }
 
 fn claimed(run: NewRun, epoch: Epoch, at: composer_sdk::id::Timestamp) -> Claimed {
