@@ -9,7 +9,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use composer_sdk::{id::RunId, journal::Entry};
@@ -23,13 +23,15 @@ use crate::{
     metrics::Metrics,
     registry::Registry,
     session::Session,
-    store::{Claimed, End, Message, Release, Released, RunEnd, Store, Topic},
+    store::{ANSWER, Claimed, End, Message, Release, Released, RunEnd, Store, Topic, within},
     task::{
         Mailbox, Note,
         workflow::{self, Hosting},
     },
 };
 
+/// How long a run that may be what kills processes is watched.
+pub(crate) const PROBATION: Duration = Duration::from_secs(2);
 /// Releases that may wait for the database at once.
 const RELEASES: usize = 1024;
 
@@ -59,8 +61,10 @@ pub(crate) struct Host {
 #[derive(Default)]
 struct Runs {
     hosted: HashMap<RunId, Mailbox>,
-    /// Starts whose row is being written: ours as soon as it is there, but not yet in memory.
+    /// Ours, or about to be, but not yet in memory: starts that are being written, runs whose journal is read.
     expected: HashSet<RunId>,
+    /// The run hosted last of those that may be what kills processes.
+    suspect: Option<(RunId, Instant)>,
 }
 
 /// What a worker is made of, whatever its session.
@@ -69,6 +73,8 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) registry: Arc<Registry>,
+    /// A blocking activity keeps its slot also beyond its session.
+    pub(crate) slots: Arc<Semaphore>,
     pub(crate) limits: Limits,
     pub(crate) build: String,
     pub(crate) metrics: Arc<Metrics>,
@@ -78,12 +84,13 @@ pub(crate) struct Parts {
 impl Host {
     /// A host for a session; its writer and the task that lets runs go are started with it.
     pub(crate) fn start(parts: Parts, session: Arc<Session>) -> Arc<Self> {
-        let Parts { store, clock, registry, limits, build, metrics, hub } = parts;
+        let Parts { store, clock, registry, slots, limits, build, metrics, hub } = parts;
         let (releases, asked) = mpsc::channel(RELEASES);
-        tokio::spawn(let_go(store.clone(), session.clone(), asked));
+        let releasing = let_go(store.clone(), session.clone(), asked);
+        tokio::spawn(session.clone().vital("releases", releasing));
         Arc::new(Self {
             writer: Writer::spawn(store.clone(), session.clone(), metrics.clone()),
-            slots: Arc::new(Semaphore::new(limits.activities)),
+            slots,
             store,
             clock,
             session,
@@ -133,21 +140,40 @@ impl Host {
         if self.is_draining() || self.session.is_lost() || self.room() == 0 {
             return None;
         }
-        self.runs().expected.insert(run);
-        Some(Expected { host: self.clone(), run })
+        Some(self.expect_claimed(run))
     }
 
-    /// Hosts a run that is this session's.
-    pub(crate) fn adopt(self: &Arc<Self>, claimed: Claimed, journal: Vec<Entry>) {
+    /// Takes a place for a run that was claimed.
+    pub(crate) fn expect_claimed(self: &Arc<Self>, run: RunId) -> Expected {
+        self.runs().expected.insert(run);
+        Expected { host: self.clone(), run }
+    }
+
+    /// Whether a run that may be what kills processes can be hosted now: not beside another one, so that of many
+    /// that were there when a worker died, the guilty one shows. One that has gone well for a while is no suspect.
+    pub(crate) fn admits_suspect(&self, run: RunId) -> bool {
+        let mut runs = self.runs();
+        let taken = runs
+            .suspect
+            .is_some_and(|(other, since)| since.elapsed() < PROBATION && runs.hosted.contains_key(&other));
+        if !taken {
+            runs.suspect = Some((run, Instant::now()));
+        }
+        !taken
+    }
+
+    /// Hosts a run that is this session's. A journal that cannot be read makes it stuck, for the reason given.
+    pub(crate) fn adopt(self: &Arc<Self>, claimed: Claimed, journal: Result<Vec<Entry>, String>) {
         let run_id = claimed.run_id;
         let Some(workflow) = self.registry.workflow(&claimed.workflow) else {
             return tracing::error!(%run_id, workflow = claimed.workflow, "claimed a run of an unknown workflow");
         };
         let (mailbox, notes) = mpsc::unbounded_channel();
-        if self.session.is_lost() {
-            return;
-        }
         self.runs().hosted.insert(run_id, mailbox.clone());
+        // Asked after it is there: a loss from here on is told to every run that is hosted.
+        if self.session.is_lost() {
+            return self.forget(run_id, &mailbox);
+        }
         tokio::spawn(workflow::host(self.clone(), Hosting { claimed, workflow, journal, mailbox, notes }));
     }
 
@@ -174,10 +200,11 @@ impl Host {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Begin nothing new.
+    /// Begin nothing new: also no attempt that waits for a slot.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.tell(|| Note::Drain);
+        self.slots.close();
     }
 
     /// Parks a run or gives it back; answers when the database has.
@@ -233,7 +260,7 @@ impl Expected {
     /// The start is durable, and the run ours.
     pub(crate) fn arrived(self, claimed: Claimed) {
         self.host.metrics.eager_starts.add(1);
-        self.host.adopt(claimed, vec![]);
+        self.host.adopt(claimed, Ok(vec![]));
     }
 }
 
@@ -253,11 +280,11 @@ async fn let_go(store: Arc<dyn Store>, session: Arc<Session>, mut asked: mpsc::R
             if session.is_lost() {
                 break vec![Released::Fenced; releases.len()];
             }
-            match store.release(session.id(), &releases).await {
+            match within(ANSWER, store.release(session.id(), &releases)).await {
                 Ok(released) => break released,
                 Err(error) => {
                     // Repeating is safe: a run that was let go by a lost answer is fenced now.
-                    tracing::warn!(%error, "runs cannot be let go; trying again");
+                    session.complain("runs cannot be let go; trying again", &error);
                     let _ = tokio::time::timeout(pause, session.lost()).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     host::Host,
-    store::{RunEnd, Store, Topic},
+    store::{ANSWER, CONNECT, RunEnd, Store, Topic, within},
 };
 
 /// The shortest time between two rounds of notifications.
@@ -127,7 +127,7 @@ async fn tell(hub: Weak<Hub>, store: Arc<dyn Store>) {
         if topics.is_empty() {
             continue;
         }
-        if let Err(error) = store.notify(&topics).await {
+        if let Err(error) = within(CONNECT, store.notify(&topics)).await {
             tracing::debug!(%error, "a notification was not sent; others find out by polling");
         }
         tokio::time::sleep(COALESCE).await;
@@ -149,7 +149,7 @@ async fn watch(hub: Weak<Hub>, store: Arc<dyn Store>, poll: Duration) {
         }
         let asked_for = strong.asked_for();
         for runs in asked_for.chunks(ASK) {
-            match store.ends(runs).await {
+            match within(ANSWER, store.ends(runs)).await {
                 Ok(ends) => ends.into_iter().for_each(|(run, end)| strong.ended(run, end)),
                 Err(error) => tracing::debug!(%error, "cannot ask for results; trying again"),
             }

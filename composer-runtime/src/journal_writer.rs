@@ -31,8 +31,8 @@ use crate::{
     metrics::Metrics,
     session::Session,
     store::{
-        Batch, BatchWritten, End, Epoch, IdPolicy, JournalConn, NewRun, RunBatch, Settled, Started, Store,
-        StoreError, Written,
+        ANSWER, Batch, BatchWritten, CONNECT, End, Epoch, IdPolicy, JournalConn, NewRun, RunBatch, Settled,
+        Started, Store, StoreError, Written, within,
     },
     task::{Mailbox, Note, Refusal},
 };
@@ -97,8 +97,8 @@ impl Writer {
     /// Starts the writer of a session. It ends when the last sender is gone and everything was written.
     pub(crate) fn spawn(store: Arc<dyn Store>, session: Arc<Session>, metrics: Arc<Metrics>) -> Self {
         let (tx, rx) = mpsc::channel(QUEUE);
-        let task = Task { store, session, metrics, conn: None, deferred: HashMap::new() };
-        tokio::spawn(task.run(rx));
+        let task = Task { store, session: session.clone(), metrics, conn: None, deferred: HashMap::new() };
+        tokio::spawn(session.vital("journal writer", task.run(rx)));
         Self(tx)
     }
 
@@ -212,24 +212,25 @@ impl Chunk {
     }
 }
 
-/// Sorts queued operations into statements: order is kept within a run, sizes are bounded, and a run that waits for
-/// a locked row keeps waiting.
-fn assemble(ops: impl Iterator<Item = Op>, deferred: &mut HashMap<RunId, Deferred>) -> Vec<Chunk> {
-    let mut chunks = vec![Chunk::default()];
+/// Takes queued operations for one statement: order is kept within a run, the size is bounded, and a run that waits
+/// for a locked row keeps waiting. What is left over is looked at after this statement has its answer.
+fn assemble(ops: &mut impl Iterator<Item = Op>, deferred: &mut HashMap<RunId, Deferred>) -> Chunk {
+    let mut chunk = Chunk::default();
     let mut bytes = 0;
     let mut places: HashMap<RunId, usize> = HashMap::new();
     for op in ops {
         match op {
             Op::Start(start) => {
                 bytes += start.run.input.as_bytes().len();
-                chunks.last_mut().expect("invariant: never empty").starts.push(start);
+                chunk.starts.push(start);
             }
             Op::Run(op) if op.tenure.broken.load(Ordering::Acquire) => drop(op),
             Op::Run(op) => {
                 let run_id = op.tenure.run_id;
                 bytes += op.entries.iter().map(entry_bytes).sum::<usize>();
-                let chunk = chunks.last_mut().expect("invariant: never empty");
-                if let Some(waiting) = deferred.get_mut(&run_id) {
+                if let Some(waiting) = deferred.get_mut(&run_id)
+                    && Arc::ptr_eq(&waiting.part.tenure, &op.tenure)
+                {
                     waiting.part.join(op);
                 } else if let Some(place) = places.get(&run_id) {
                     chunk.parts[*place].join(op);
@@ -240,13 +241,10 @@ fn assemble(ops: impl Iterator<Item = Op>, deferred: &mut HashMap<RunId, Deferre
             }
         }
         if bytes >= MAX_BYTES {
-            chunks.push(Chunk::default());
-            places.clear();
-            bytes = 0;
+            break;
         }
     }
-    chunks.retain(|chunk| chunk.len() > 0);
-    chunks
+    chunk
 }
 
 /// A part whose run's row a stranger locks.
@@ -269,18 +267,20 @@ struct Task {
 impl Task {
     async fn run(mut self, mut rx: mpsc::Receiver<Op>) {
         let mut ops = Vec::with_capacity(MAX_OPS);
-        loop {
+        let mut open = true;
+        while open || !self.deferred.is_empty() {
             let due = self.deferred.values().map(|waiting| waiting.at).min();
-            let open = tokio::select! {
-                n = rx.recv_many(&mut ops, MAX_OPS) => n > 0,
-                () = until(due) => true,
-            };
-            if !open && self.deferred.is_empty() {
-                return;
+            tokio::select! {
+                n = rx.recv_many(&mut ops, MAX_OPS), if open => open = n > 0,
+                () = until(due) => {}
             }
             gather(&mut rx, &mut ops).await;
-            for chunk in assemble(ops.drain(..), &mut self.deferred) {
-                self.write_all(chunk).await;
+            let mut ops = ops.drain(..);
+            while ops.len() > 0 {
+                let chunk = assemble(&mut ops, &mut self.deferred);
+                if chunk.len() > 0 {
+                    self.write_all(chunk).await;
+                }
             }
             self.write_due().await;
         }
@@ -326,13 +326,15 @@ impl Task {
                 Err(StoreError::Unavailable { maybe_committed: true, message }) => {
                     tracing::warn!(%message, "the outcome of a batch is unknown; settling it");
                     todo.extend(self.settle(chunk, false).await);
+                    rest(&self.session, &mut pause).await;
                 }
                 Err(StoreError::Conflict { message }) => {
                     tracing::warn!(%message, "a batch contradicts rows that are there; settling it");
                     todo.extend(self.settle(chunk, true).await);
+                    rest(&self.session, &mut pause).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, ?pause, "the journal cannot be written; trying again");
+                    self.session.complain("the journal cannot be written; trying again", &error);
                     self.conn = None;
                     rest(&self.session, &mut pause).await;
                     todo.push(chunk);
@@ -348,7 +350,7 @@ impl Task {
             Some(conn) => conn,
             none => none.insert(open(&*self.store).await?),
         };
-        conn.write(session, batch).await
+        within(ANSWER, conn.write(session, batch)).await
     }
 
     fn answer(&mut self, chunk: Chunk, written: BatchWritten) {
@@ -402,18 +404,18 @@ impl Task {
             self.conn = None;
             let attempt = async {
                 let conn = self.conn.insert(open(&*self.store).await?);
-                conn.settle(self.session.id(), &runs).await
+                within(ANSWER, conn.settle(self.session.id(), &runs)).await
             };
             match attempt.await {
                 Ok(settled) => break settled,
                 Err(error) => {
-                    tracing::warn!(%error, "an unknown outcome cannot be settled yet; trying again");
+                    self.session.complain("an unknown outcome cannot be settled yet; trying again", &error);
                     rest(&self.session, &mut pause).await;
                 }
             }
         };
         for start in chunk.starts {
-            let answer = start_again(&*self.store, &self.session, &start.run).await;
+            let answer = within(ANSWER, start_again(&*self.store, &self.session, &start.run)).await;
             let _ = start.reply.send(answer);
         }
         let parts: Vec<_> = chunk
@@ -479,7 +481,7 @@ async fn start_again(store: &dyn Store, session: &Session, run: &NewRun) -> Resu
 }
 
 async fn open(store: &dyn Store) -> Result<Box<dyn JournalConn>, StoreError> {
-    store.open_journal().await
+    within(CONNECT, store.open_journal()).await
 }
 
 /// One part or start that can never be written.
@@ -537,9 +539,7 @@ mod tests {
     fn a_runs_operations_become_one_part_in_order_and_runs_are_sorted() {
         let (late, early) = (Tenure::new(run(9), Epoch(1)), Tenure::new(run(1), Epoch(4)));
         let ops = [op(&late, 0, 2).0, op(&early, 5, 1).0, op(&late, 2, 1).0];
-        let mut chunks = assemble(ops.into_iter(), &mut HashMap::new());
-        assert_eq!(chunks.len(), 1);
-        let batch = chunks[0].batch();
+        let batch = assemble(&mut ops.into_iter(), &mut HashMap::new()).batch();
         assert_eq!(batch.runs.iter().map(|r| r.run_id).collect::<Vec<_>>(), [early.run_id, late.run_id]);
         assert_eq!(batch.runs[1].entries.iter().map(|e| e.seq).collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!((batch.runs[0].prev, batch.runs[0].epoch), (5, Epoch(4)));
@@ -549,10 +549,10 @@ mod tests {
     fn after_a_refusal_nothing_later_of_that_tenure_is_written() {
         let tenure = Tenure::new(run(1), Epoch(1));
         let (first, mut notes) = op(&tenure, 0, 1);
-        let chunks = assemble([first].into_iter(), &mut HashMap::new());
-        chunks[0].parts[0].refuse(Refusal::Fenced);
+        let chunk = assemble(&mut [first].into_iter(), &mut HashMap::new());
+        chunk.parts[0].refuse(Refusal::Fenced);
         assert!(matches!(notes.try_recv(), Ok(Note::Refused(Refusal::Fenced))));
-        assert!(assemble([op(&tenure, 1, 1).0].into_iter(), &mut HashMap::new()).is_empty());
+        assert_eq!(assemble(&mut [op(&tenure, 1, 1).0].into_iter(), &mut HashMap::new()).len(), 0);
     }
 
     #[test]
@@ -561,7 +561,37 @@ mod tests {
         let (Op::Run(first), _notes) = op(&tenure, 0, 1) else { unreachable!() };
         let waiting = Deferred { part: first.into(), at: Instant::now(), pause: BACKOFF.0 };
         let mut deferred = HashMap::from([(tenure.run_id, waiting)]);
-        assert!(assemble([op(&tenure, 1, 1).0].into_iter(), &mut deferred).is_empty());
+        assert_eq!(assemble(&mut [op(&tenure, 1, 1).0].into_iter(), &mut deferred).len(), 0);
+        assert_eq!(deferred[&tenure.run_id].part.last(), 2);
+    }
+
+    #[test]
+    fn a_new_tenure_does_not_wait_with_what_an_old_one_left_behind() {
+        let (old, new) = (Tenure::new(run(1), Epoch(1)), Tenure::new(run(1), Epoch(2)));
+        let (Op::Run(first), _notes) = op(&old, 0, 1) else { unreachable!() };
+        let waiting = Deferred { part: first.into(), at: Instant::now(), pause: BACKOFF.0 };
+        let mut deferred = HashMap::from([(old.run_id, waiting)]);
+        let chunk = assemble(&mut [op(&new, 0, 1).0].into_iter(), &mut deferred);
+        assert_eq!(chunk.parts[0].tenure.epoch(), Epoch(2));
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_statement_is_looked_at_again_after_its_answer() {
+        let (tenure, other) = (Tenure::new(run(1), Epoch(1)), Tenure::new(run(2), Epoch(1)));
+        let (mut big, _notes) = op(&tenure, 0, 1);
+        let Op::Run(first) = &mut big else { unreachable!() };
+        let payload = composer_sdk::payload::Payload::from(vec![b'1'; MAX_BYTES]);
+        first.entries[0].event = Event::Signal { name: "s".into(), inbox: 1, payload };
+        let mut ops = [big, op(&tenure, 1, 1).0, op(&other, 0, 1).0].into_iter();
+        let chunk = assemble(&mut ops, &mut HashMap::new());
+        assert_eq!((chunk.len(), ops.len()), (1, 2));
+        // The run's row is locked: its next entry waits with it, the other run does not.
+        let Chunk { mut parts, .. } = chunk;
+        let part = parts.remove(0);
+        let mut deferred =
+            HashMap::from([(tenure.run_id, Deferred { part, at: Instant::now(), pause: BACKOFF.0 })]);
+        let chunk = assemble(&mut ops, &mut deferred);
+        assert_eq!((chunk.len(), chunk.parts[0].tenure.run_id), (1, other.run_id));
         assert_eq!(deferred[&tenure.run_id].part.last(), 2);
     }
 
@@ -569,7 +599,7 @@ mod tests {
     fn halving_finds_every_part_and_start() {
         let tenures: Vec<_> = (0..5).map(|n| Tenure::new(run(n), Epoch(1))).collect();
         let ops = tenures.iter().map(|tenure| op(tenure, 0, 1).0);
-        let mut todo = assemble(ops, &mut HashMap::new());
+        let mut todo = vec![assemble(&mut ops.into_iter(), &mut HashMap::new())];
         let mut found = 0;
         while let Some(chunk) = todo.pop() {
             if chunk.len() == 1 {

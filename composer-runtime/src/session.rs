@@ -6,18 +6,25 @@
 //! everything and opens a new one.
 
 use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use futures::FutureExt;
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
     clock::{Clock, LocalTime},
     lease::Lease,
-    store::{NewSession, Renewed, SessionConn, SessionId, Store, StoreError},
+    store::{CONNECT, NewSession, Renewed, SessionConn, SessionId, Store, StoreError, within},
+    task::activity::panic_text,
 };
+
+/// Between two complaints about the same thing.
+const COMPLAIN: Duration = Duration::from_secs(5);
 
 /// A session of this process.
 #[derive(Debug)]
@@ -26,6 +33,7 @@ pub(crate) struct Session {
     lease: Mutex<Lease>,
     lost: watch::Sender<bool>,
     closed: watch::Sender<bool>,
+    complaints: Mutex<HashMap<&'static str, Instant>>,
 }
 
 impl Session {
@@ -71,6 +79,31 @@ impl Session {
         self.closed.send_replace(true);
     }
 
+    /// Runs a part of the worker that it cannot do without. A fault there would leave a worker that lives and does
+    /// nothing: it ends the session, and the next one begins with all of its parts.
+    pub(crate) async fn vital(self: Arc<Self>, part: &'static str, work: impl Future<Output = ()>) {
+        if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
+            let text = panic_text(panic);
+            tracing::error!(session = self.id.0, part, text, "a fault of the engine; ending the session");
+            self.lost.send_replace(true);
+            self.close();
+        }
+    }
+
+    /// Logs what the database does not let the worker do: while it is away, once in a while for each thing.
+    pub(crate) fn complain(&self, what: &'static str, error: &StoreError) {
+        let now = Instant::now();
+        let due = |last: &Instant| now.duration_since(*last) >= COMPLAIN;
+        {
+            let mut complaints = self.complaints.lock().expect("invariant: nothing panics under this lock");
+            if !complaints.get(what).is_none_or(due) {
+                return;
+            }
+            complaints.insert(what, now);
+        }
+        tracing::warn!(%error, "{what}");
+    }
+
     fn lease(&self) -> Lease {
         *self.lease.lock().expect("invariant: nothing panics under this lock")
     }
@@ -91,7 +124,7 @@ async fn live(
     opened: tokio::sync::oneshot::Sender<Result<Arc<Session>, StoreError>>,
 ) {
     let asked = LocalTime::now();
-    let (id, now, conn) = match store.open_session(&new).await {
+    let (id, now, conn) = match within(CONNECT, store.open_session(&new)).await {
         Ok(session) => session,
         Err(error) => return drop(opened.send(Err(error))),
     };
@@ -102,6 +135,7 @@ async fn live(
         lease: Mutex::new(Lease::renewed(asked, new.lease)),
         lost: watch::Sender::new(false),
         closed,
+        complaints: Mutex::default(),
     });
     let weak = Arc::downgrade(&session);
     if opened.send(Ok(session)).is_ok() {
@@ -124,7 +158,10 @@ async fn keep_alive(
             return;
         }
         let asked = LocalTime::now();
-        let renewed = timeout(interval, conn.renew()).await;
+        let Some(left) = session.upgrade().map(|session| session.lease().left(asked)) else { return };
+        // A process that was frozen beyond its lease asks all the same: perhaps nobody has noticed.
+        let patience = if left.is_zero() { interval } else { left.min(interval) };
+        let renewed = timeout(patience, conn.renew()).await;
         let Some(session) = session.upgrade() else { return };
         pause = match renewed {
             Ok(Ok(Renewed::Alive { now })) => {
@@ -143,14 +180,16 @@ async fn keep_alive(
                     Ok(Err(error)) => error.to_string(),
                     _ => "no answer in time".into(),
                 };
-                let left = session.lease().left(LocalTime::now());
+                let now = LocalTime::now();
+                let left = session.lease().left(now);
+                let pause = (interval / 4).min(left / 2);
                 tracing::warn!(session = session.id.0, %error, ?left, "the lease could not be renewed");
-                if !session.lease().holds(LocalTime::now()) {
+                if pause < interval / 16 || !session.lease().holds(now) {
                     tracing::warn!(session = session.id.0, "the lease is over; dropping its runs");
                     session.lost.send_replace(true);
                     return;
                 }
-                (interval / 4).min(left).max(Duration::from_millis(10))
+                pause
             }
         };
     }

@@ -15,7 +15,7 @@ use composer_sdk::{
     workflow::WorkflowEntry,
 };
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     task::{JoinHandle, JoinSet},
 };
 
@@ -28,12 +28,14 @@ use crate::{
     metrics::Counts,
     registry::Registry,
     session::Session,
-    store::{NewSession, SessionId},
+    store::{NewSession, Release, SessionId, Store, StoreError, Until, within},
     task::Note,
 };
 
-/// How long the stopped rest may take to let go, after the grace time.
-const LAST_MOMENTS: Duration = Duration::from_secs(1);
+/// How long the stopped rest may take to let go, after the grace time, and how long the session to end.
+const LAST_MOMENTS: Duration = Duration::from_millis(900);
+/// A database that is back so soon is not worth a line.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// What a worker will be. Made by [`Composer::worker`].
 #[derive(Debug)]
@@ -122,8 +124,8 @@ impl WorkerBuilder {
     }
 
     /// What tells this build of the program from others: a run that got stuck in one is offered to others. By
-    /// default the `COMPOSER_BUILD` variable, or else the executable's size and time together with what is
-    /// registered.
+    /// default the `COMPOSER_BUILD` variable, or else the executable's size and time. What is registered is always
+    /// part of it: a worker with other activities counts as another build.
     pub fn build_id(mut self, build: impl Into<String>) -> Self {
         self.build = Some(build.into());
         self
@@ -138,11 +140,12 @@ impl WorkerBuilder {
         let Self { composer, workflows, activities, states, limits, build } = self;
         let registry = Registry::build(workflows, activities, states)
             .map_err(|faults| Error::Worker { faults: faults.0.join("\n") })?;
-        let build = build.unwrap_or_else(|| this_build(&registry));
+        let build = this_build(build, &registry);
         let parts = Parts {
             store: composer.store().clone(),
             clock: composer.clock().clone(),
             registry: Arc::new(registry),
+            slots: Arc::new(Semaphore::new(limits.activities)),
             limits,
             build,
             metrics: composer.metrics().clone(),
@@ -164,7 +167,11 @@ impl WorkerBuilder {
     pub async fn run(self) -> Result<(), Error> {
         let mut signals = Signals::new()
             .map_err(|error| Error::Worker { faults: format!("the process cannot hear SIGTERM: {error}") })?;
-        let worker = self.start().await?;
+        let worker = tokio::select! {
+            worker = self.start() => worker?,
+            // What has begun by then ends with its lease.
+            _ = signals.next() => return Ok(()),
+        };
         let signal = signals.next().await;
         tracing::info!(signal, "shutting down; once more to end at once");
         tokio::select! {
@@ -257,15 +264,20 @@ async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
 /// A new session after one was lost: tried until it succeeds or the worker is stopped.
 async fn next_session(parts: &Parts, stopping: &mut watch::Receiver<bool>) -> Option<Arc<Session>> {
     let mut pause = Duration::from_millis(50);
-    loop {
-        match open_session(parts).await {
-            Ok(session) => return Some(session),
-            Err(error) => tracing::warn!(%error, ?pause, "no session yet; trying again"),
+    let opened = async {
+        loop {
+            match open_session(parts).await {
+                Ok(session) => return session,
+                Err(error) if pause > QUIET => tracing::warn!(%error, ?pause, "no session yet; trying again"),
+                Err(error) => tracing::debug!(%error, ?pause, "no session yet; trying again"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
         }
-        if tokio::time::timeout(pause, asked_to_stop(stopping)).await.is_ok() {
-            return None;
-        }
-        pause = (pause * 2).min(Duration::from_secs(2));
+    };
+    tokio::select! {
+        session = opened => Some(session),
+        () = asked_to_stop(stopping) => None,
     }
 }
 
@@ -289,12 +301,23 @@ async fn end(host: Arc<Host>, tasks: &mut JoinSet<()>) {
     }
     tasks.abort_all();
     host.session.close();
-    let closed = host.store.close_session(host.session.id());
-    match tokio::time::timeout(LAST_MOMENTS, closed).await {
-        Ok(Ok(())) => tracing::info!(session = host.session.id().0, "the worker has ended"),
-        Ok(Err(error)) => tracing::warn!(%error, "the session could not be closed; its lease will end it"),
-        Err(_) => tracing::warn!("the session could not be closed in time; its lease will end it"),
+    let session = host.session.id();
+    match within(LAST_MOMENTS, give_back(&*host.store, session)).await {
+        Ok(()) => tracing::info!(session = session.0, "the worker has ended"),
+        Err(error) => tracing::warn!(%error, "the session could not be closed; its lease will end it"),
     }
+    // A process that goes on keeps nothing of it.
+    host.tell(|| Note::Lost);
+}
+
+/// Gives back what could not be let go, a blocking activity that goes on, say, and ends the session. What a session
+/// still owns when it ends would count as held by a worker that died.
+async fn give_back(store: &dyn Store, session: SessionId) -> Result<(), StoreError> {
+    let owned = store.owned(session).await?;
+    let back = |(run_id, epoch)| Release { run_id, epoch, until: Until::Now };
+    let left: Vec<_> = owned.into_iter().map(back).collect();
+    store.release(session, &left).await?;
+    store.close_session(session).await
 }
 
 /// Waits until no run is in memory; `false` at the deadline.
@@ -309,22 +332,22 @@ async fn emptied(host: &Host, deadline: Instant) -> bool {
     true
 }
 
-/// Names this build when nobody else does.
-fn this_build(registry: &Registry) -> String {
-    if let Ok(build) = std::env::var("COMPOSER_BUILD") {
-        return build;
-    }
-    let meta = std::env::current_exe().and_then(std::fs::metadata);
-    let of_file = meta.map_or_else(
-        |_| "unknown".to_owned(),
-        |meta| {
-            let modified = meta.modified().ok().map(composer_sdk::id::Timestamp::from);
-            format!("{:x}-{:x}", meta.len(), modified.map_or(0, |at| at.as_micros()))
-        },
-    );
+/// Names this build, also by what is registered: what is unknown to one worker is to be offered to the others, be
+/// they of the same program.
+fn this_build(named: Option<String>, registry: &Registry) -> String {
+    let build = named.or_else(|| std::env::var("COMPOSER_BUILD").ok()).unwrap_or_else(|| {
+        let meta = std::env::current_exe().and_then(std::fs::metadata);
+        meta.map_or_else(
+            |_| "unknown".to_owned(),
+            |meta| {
+                let modified = meta.modified().ok().map(composer_sdk::id::Timestamp::from);
+                format!("{:x}-{:x}", meta.len(), modified.map_or(0, |at| at.as_micros()))
+            },
+        )
+    });
     let names = composer_sdk::payload::Payload::from(registry.names().join(",").into_bytes());
     let digest = serde_json::to_string(&composer_sdk::payload::Digest::of(&names)).unwrap_or_default();
-    format!("{of_file}-{digest}")
+    format!("{build}-{digest}")
 }
 
 fn host_name() -> String {

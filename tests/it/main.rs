@@ -6,6 +6,7 @@
 
 mod conformance;
 mod crash;
+mod engine;
 mod examples;
 mod requirements;
 mod scenarios;

@@ -2,18 +2,20 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use composer_sdk::id::RunId;
+use composer_sdk::{id::RunId, journal::Entry};
 
 use super::{Hints, ask};
 use crate::{
-    host::Host,
-    store::{Claim, Claimed},
+    host::{Expected, Host, PROBATION},
+    store::{ANSWER, Claim, Claimed, Release, Released, StoreError, Until, within},
 };
 
 /// Runs taken at once.
 const BATCH: usize = 256;
-/// From how many deaths on a run is hosted alone: it may be what kills processes.
+/// From how many deaths on a run may be what kills processes: of these one is hosted at a time.
 const SUSPECT: u32 = 2;
+/// How long a due run that somebody locks is left alone.
+const LOCKED: Duration = Duration::from_millis(50);
 
 /// Claims until the host drains or its session is lost.
 pub(super) async fn run(host: Arc<Host>, hints: Arc<Hints>) {
@@ -25,8 +27,11 @@ pub(super) async fn run(host: Arc<Host>, hints: Arc<Hints>) {
     while !host.is_draining() && !host.session.is_lost() {
         claim_id += 1;
         let limit = host.room().min(BATCH);
-        let claimed =
-            if limit == 0 { Some(vec![]) } else { ask("claiming runs", claim(&host, claim_id, limit)).await };
+        let claimed = if limit == 0 {
+            Some(vec![])
+        } else {
+            ask(&host, "claiming runs failed; trying again", claim(&host, claim_id, limit)).await
+        };
         let full = claimed.as_ref().is_some_and(|claimed| claimed.len() == limit && limit > 0);
         if let Some(claimed) = claimed.filter(|claimed| !claimed.is_empty()) {
             take_in(&host, claimed).await;
@@ -59,31 +64,62 @@ async fn take_in(host: &Arc<Host>, claimed: Vec<Claimed>) {
         tracing::info!(runs = taken_over, "took over runs of a worker that died");
     }
     let runs: Vec<RunId> = claimed.iter().map(|run| run.run_id).collect();
-    let Some(journals) = until_loaded(host, &runs).await else { return };
-    let mut journals: HashMap<_, _> = journals.into_iter().collect();
+    // Known here from now on: however long the journals take, nobody gives the runs back meanwhile.
+    let _places: Vec<Expected> = runs.iter().map(|run| host.expect_claimed(*run)).collect();
+    let Some(mut journals) = load(host, &runs).await else { return };
     let (suspects, sound): (Vec<_>, Vec<_>) = claimed.into_iter().partition(|run| run.strikes >= SUSPECT);
-    for run in sound {
-        let journal = journals.remove(&run.run_id).unwrap_or_default();
+    let mut adopt = |run: Claimed| {
+        let journal = journals.remove(&run.run_id).unwrap_or_else(|| Ok(vec![]));
         host.adopt(run, journal);
-    }
+    };
+    sound.into_iter().for_each(&mut adopt);
+    let mut later = PROBATION;
     for run in suspects {
-        let journal = journals.remove(&run.run_id).unwrap_or_default();
-        tracing::warn!(run_id = %run.run_id, strikes = run.strikes, "workers died over this run; hosting it with care");
-        host.adopt(run, journal);
+        let (run_id, strikes) = (run.run_id, run.strikes);
+        if host.admits_suspect(run_id) {
+            tracing::warn!(%run_id, strikes, "workers died over this run; hosting it with care");
+            adopt(run);
+        } else {
+            put_off(host, &run, later).await;
+            later += PROBATION;
+        }
     }
     // Once more after the runs are known here: a notification may have come in between.
-    if let Some(mail) = ask("reading the inbox", host.store.inbox(&runs)).await {
+    if let Some(mail) = ask(host, "reading the inbox failed; trying again", host.store.inbox(&runs)).await {
         host.deliver(mail);
     }
 }
 
-async fn until_loaded(
-    host: &Host,
-    runs: &[RunId],
-) -> Option<Vec<(RunId, Vec<composer_sdk::journal::Entry>)>> {
+/// Parks a run that cannot be hosted now; one with mail goes to whoever asks next.
+async fn put_off(host: &Host, run: &Claimed, pause: Duration) {
+    let (run_id, epoch) = (run.run_id, run.epoch);
+    let until = Until::Due(Some(host.clock.now().saturating_add(pause)));
+    if host.release(Release { run_id, epoch, until }).await == Released::Mail {
+        host.release(Release { run_id, epoch, until: Until::Now }).await;
+    }
+}
+
+/// Runs, each with its journal, or why that cannot be read.
+type Journals = HashMap<RunId, Result<Vec<Entry>, String>>;
+
+/// Loads journals, until it succeeds or the session is lost.
+async fn load(host: &Host, runs: &[RunId]) -> Option<Journals> {
     while !host.session.is_lost() {
-        if let Some(journals) = ask("loading journals", host.store.load(runs)).await {
-            return Some(journals);
+        match within(ANSWER, host.store.load(runs)).await {
+            Ok(journals) => {
+                return Some(journals.into_iter().map(|(run, journal)| (run, Ok(journal))).collect());
+            }
+            Err(StoreError::Unreadable { message }) => match runs {
+                [run] => return Some(HashMap::from([(*run, Err(message))])),
+                // One of them: the others are not its problem.
+                _ => {
+                    let (left, right) = runs.split_at(runs.len() / 2);
+                    let mut journals = Box::pin(load(host, left)).await?;
+                    journals.extend(Box::pin(load(host, right)).await?);
+                    return Some(journals);
+                }
+            },
+            Err(error) => host.session.complain("loading journals failed; trying again", &error),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -94,10 +130,14 @@ async fn until_loaded(
 async fn rest(host: &Host, hints: &Hints, workflows: &[String], no_room: bool) {
     let mut poll = host.limits.poll;
     if !no_room
-        && let Some(Some(due)) = ask("looking for the next due run", host.store.next_due(workflows)).await
+        && let Some(Some(due)) =
+            ask(host, "looking for the next due run failed; trying again", host.store.next_due(workflows))
+                .await
     {
         // The bound runs behind the database's clock: what it calls due is due.
-        poll = poll.min(due.since(host.clock.now()).max(Duration::from_millis(1)));
+        // What is due already and was not taken is locked by somebody, or has just come.
+        let wait = due.since(host.clock.now());
+        poll = poll.min(if wait.is_zero() { LOCKED } else { wait });
     }
     tokio::select! {
         () = hints.work.notified(), if !no_room => {}

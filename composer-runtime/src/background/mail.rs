@@ -12,7 +12,9 @@ pub(super) async fn run(host: Arc<Host>, hints: Arc<Hints>) {
     loop {
         hint_or(&hints.mail, host.limits.poll).await;
         for runs in host.hosted().chunks(ASK) {
-            if let Some(mail) = ask("reading the inbox", host.store.inbox(runs)).await {
+            if let Some(mail) =
+                ask(&host, "reading the inbox failed; trying again", host.store.inbox(runs)).await
+            {
                 host.deliver(mail);
             }
         }

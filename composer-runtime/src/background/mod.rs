@@ -7,11 +7,22 @@ mod claims;
 mod mail;
 mod repair;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::{sync::Notify, task::JoinSet};
 
-use crate::{host::Host, store::Topic};
+use crate::{
+    host::Host,
+    store::{ANSWER, CONNECT, Topic, within},
+};
+
+/// Between two attempts to listen. Others take a worker that does not listen for dead after half a second.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What makes the next pass come sooner.
 #[derive(Debug, Default)]
@@ -24,24 +35,26 @@ pub(crate) struct Hints {
 pub(crate) fn spawn(host: &Arc<Host>) -> JoinSet<()> {
     let hints = Arc::new(Hints::default());
     let mut tasks = JoinSet::new();
+    let session = || host.session.clone();
     // The claims are not aborted: a claim in flight is brought home first, also in a drain.
-    tokio::spawn(claims::run(host.clone(), hints.clone()));
-    tasks.spawn(listen(host.clone(), hints.clone()));
-    tasks.spawn(mail::run(host.clone(), hints.clone()));
-    tasks.spawn(repair::sweep(host.clone(), hints.clone()));
-    tasks.spawn(repair::reconcile(host.clone()));
-    tasks.spawn(repair::report_unhosted(host.clone()));
+    tokio::spawn(session().vital("claims", claims::run(host.clone(), hints.clone())));
+    tasks.spawn(session().vital("listener", listen(host.clone(), hints.clone())));
+    tasks.spawn(session().vital("mail", mail::run(host.clone(), hints.clone())));
+    tasks.spawn(session().vital("sweep", repair::sweep(host.clone(), hints.clone())));
+    tasks.spawn(session().vital("comparison", repair::reconcile(host.clone())));
+    tasks.spawn(session().vital("room", repair::make_room(host.clone())));
+    tasks.spawn(session().vital("report", repair::report_unhosted(host.clone())));
     tasks
 }
 
 /// Turns notifications into hints. While the connection is away the polls go on; when it is back, everything is
 /// looked at once.
 async fn listen(host: Arc<Host>, hints: Arc<Hints>) {
-    let mut pause = Duration::from_millis(100);
+    let mut pause = SHORTEST_PAUSE;
     loop {
-        match host.store.listen(Some(host.session.id())).await {
+        match within(CONNECT, host.store.listen(Some(host.session.id()))).await {
             Ok(mut conn) => {
-                pause = Duration::from_millis(100);
+                let began = Instant::now();
                 hints.work.notify_one();
                 hints.mail.notify_one();
                 let error = loop {
@@ -55,12 +68,15 @@ async fn listen(host: Arc<Host>, hints: Arc<Hints>) {
                         Err(error) => break error,
                     }
                 };
-                tracing::warn!(%error, "the listening connection is lost; polling until it is back");
+                if began.elapsed() > LONGEST_PAUSE {
+                    pause = SHORTEST_PAUSE;
+                }
+                host.session.complain("the listening connection is lost; polling until it is back", &error);
             }
-            Err(error) => tracing::warn!(%error, "cannot listen; polling instead"),
+            Err(error) => host.session.complain("cannot listen; polling instead", &error),
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(5));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -69,13 +85,11 @@ async fn hint_or(hint: &Notify, poll: Duration) {
     let _ = tokio::time::timeout(poll, hint.notified()).await;
 }
 
-/// Calls the database; an error is logged, once per call, and the pass is repeated later.
-async fn ask<T>(what: &str, call: impl Future<Output = crate::store::Result<T>>) -> Option<T> {
-    match call.await {
-        Ok(answer) => Some(answer),
-        Err(error) => {
-            tracing::warn!(%error, "{what} failed; trying again");
-            None
-        }
-    }
+/// Calls the database; an error is logged, and the pass is repeated later.
+async fn ask<T>(
+    host: &Host,
+    what: &'static str,
+    call: impl Future<Output = crate::store::Result<T>>,
+) -> Option<T> {
+    within(ANSWER, call).await.inspect_err(|error| host.session.complain(what, error)).ok()
 }

@@ -8,6 +8,7 @@ use super::{Hints, ask};
 use crate::{
     host::Host,
     store::{Release, Suspects, Until},
+    task::Note,
 };
 
 /// How often workflows that nobody hosts are reported.
@@ -19,7 +20,10 @@ pub(super) async fn sweep(host: Arc<Host>, hints: Arc<Hints>) {
     let mut suspects = Suspects::default();
     loop {
         tokio::time::sleep(interval.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
-        let Some(swept) = ask("the sweep", host.store.sweep(&mut suspects)).await else { continue };
+        let Some(swept) = ask(&host, "the sweep failed; trying again", host.store.sweep(&mut suspects)).await
+        else {
+            continue;
+        };
         if swept.expired + swept.gone > 0 {
             tracing::info!(expired = swept.expired, gone = swept.gone, "sessions of dead workers were ended");
             hints.work.notify_one();
@@ -39,15 +43,31 @@ pub(super) async fn reconcile(host: Arc<Host>) {
     let mut strange: HashSet<RunId> = HashSet::new();
     loop {
         tokio::time::sleep(host.limits.lease / 2).await;
-        let Some(owned) = ask("comparing what is owned", host.store.owned(host.session.id())).await else {
+        let Some(owned) =
+            ask(&host, "comparing what is owned failed; trying again", host.store.owned(host.session.id()))
+                .await
+        else {
             continue;
         };
         let unknown: Vec<_> = owned.into_iter().filter(|(run, _)| !host.knows(*run)).collect();
-        for (run_id, epoch) in unknown.iter().copied().filter(|(run, _)| strange.contains(run)) {
-            tracing::warn!(%run_id, "a run is owned here but not in memory; giving it back");
+        let back: Vec<_> = unknown.iter().copied().filter(|(run, _)| strange.contains(run)).collect();
+        if !back.is_empty() {
+            tracing::warn!(runs = back.len(), "runs are owned here but not in memory; giving them back");
+        }
+        for (run_id, epoch) in back {
             host.release(Release { run_id, epoch, until: Until::Now }).await;
         }
         strange = unknown.into_iter().map(|(run, _)| run).collect();
+    }
+}
+
+/// While there is no room, runs that only wait leave at once: others may be due.
+pub(super) async fn make_room(host: Arc<Host>) {
+    loop {
+        tokio::time::sleep((host.limits.poll / 4).max(Duration::from_millis(10))).await;
+        if host.room() == 0 {
+            host.tell(|| Note::Crowded);
+        }
     }
 }
 
@@ -56,7 +76,10 @@ pub(super) async fn report_unhosted(host: Arc<Host>) {
     loop {
         tokio::time::sleep(REPORT.min(host.limits.poll * 10)).await;
         for (workflow, runs) in
-            ask("looking for unhosted runs", host.store.unhosted()).await.into_iter().flatten()
+            ask(&host, "looking for unhosted runs failed; trying again", host.store.unhosted())
+                .await
+                .into_iter()
+                .flatten()
         {
             tracing::warn!(%workflow, runs, "runs wait for a workflow that no live worker hosts");
         }

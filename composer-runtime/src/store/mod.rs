@@ -720,6 +720,19 @@ pub trait ListenConn: Send {
     async fn next(&mut self) -> Result<Topic>;
 }
 
+/// The longest wait for an answer: longer than any statement may take.
+pub(crate) const ANSWER: Duration = Duration::from_secs(45);
+
+/// The longest wait for a connection of one's own.
+pub(crate) const CONNECT: Duration = Duration::from_secs(10);
+
+/// Waits for a call, but not for ever: a connection can be lost without a word, and nobody but us would notice.
+pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+        Err(StoreError::Unavailable { message: format!("no answer within {limit:?}"), maybe_committed: true })
+    })
+}
+
 /// The store that a URL names.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {

@@ -27,6 +27,8 @@ pub(crate) enum AttemptEnd {
     Panicked(String),
     /// It took longer than it was given.
     TimedOut(Duration),
+    /// The time for all attempts was over before it began.
+    OutOfTime,
     /// It was stopped, or never begun: not an attempt.
     Interrupted,
 }
@@ -56,6 +58,7 @@ pub(crate) fn decide(
     random: f64,
 ) -> Decision {
     let name = &activity.step.name;
+    let out_of_time = matches!(end, AttemptEnd::OutOfTime);
     let (outcome, error, verdict) = match end {
         AttemptEnd::Interrupted => return Decision::Again,
         AttemptEnd::Done(done) => (done.outcome, done.error, done.retry),
@@ -63,6 +66,11 @@ pub(crate) fn decide(
             FailureKind::Exhausted,
             format!("activity `{name}` panicked in attempt {attempt}: {text}"),
             attempt,
+        ),
+        AttemptEnd::OutOfTime => engine_failure(
+            FailureKind::TimedOut,
+            format!("activity `{name}` ran out of time before attempt {attempt} began"),
+            attempt - 1,
         ),
         AttemptEnd::TimedOut(after) => engine_failure(
             FailureKind::TimedOut,
@@ -72,6 +80,7 @@ pub(crate) fn decide(
     };
     let options = &activity.options;
     let gave_up = match verdict {
+        _ if out_of_time => Some(GaveUp::Time),
         Verdict::Final if error.is_empty() => None,
         Verdict::Final => Some(GaveUp::Permanent),
         Verdict::Retry { .. } if attempt >= options.retry.max_attempts => Some(GaveUp::Attempts),
@@ -97,10 +106,22 @@ fn deadline(activity: &Activity) -> Option<Timestamp> {
     activity.options.total_timeout.map(|total| activity.scheduled_at.saturating_add(total))
 }
 
+/// What is left for all attempts.
+pub(crate) fn time_left(activity: &Activity, now: Timestamp) -> Option<Duration> {
+    deadline(activity).map(|deadline| deadline.since(now))
+}
+
 /// How long an attempt may take from `now`.
 pub(crate) fn time_limit(activity: &Activity, now: Timestamp) -> Option<Duration> {
-    let total = deadline(activity).map(|deadline| deadline.since(now));
-    [activity.options.timeout, total].into_iter().flatten().min()
+    [activity.options.timeout, time_left(activity, now)].into_iter().flatten().min()
+}
+
+/// Until the time for all attempts is over.
+pub(crate) async fn out_of_time(activity: &Activity, now: Timestamp) {
+    match time_left(activity, now) {
+        Some(left) => tokio::time::sleep(left).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Everything that one attempt needs.
@@ -146,16 +167,24 @@ async fn blocking(
     stop: oneshot::Receiver<()>,
 ) -> AttemptEnd {
     let told = cx.clone();
-    let mut thread = tokio::task::spawn_blocking(move || {
+    let (done, mut answer) = oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    // A thread of its own: a runtime waits for its blocking threads before it ends, and then so would the process.
+    let thread = std::thread::Builder::new().name("composer-blocking".into()).spawn(move || {
         let _slot = permit;
-        std::panic::catch_unwind(AssertUnwindSafe(|| entry.attempt_blocking(&activity.input, cx)))
+        let _runtime = runtime.enter();
+        let body = AssertUnwindSafe(|| entry.attempt_blocking(&activity.input, cx));
+        let _ = done.send(std::panic::catch_unwind(body));
     });
-    let body = (&mut thread).map(|joined| joined.unwrap_or_else(|error| Err(Box::new(error.to_string()))));
+    if let Err(error) = thread {
+        return AttemptEnd::Panicked(format!("there is no thread for it: {error}"));
+    }
+    let body = (&mut answer).map(|done| done.unwrap_or_else(|_| Err(Box::new("its thread is gone"))));
     let end = bounded(body, limit, stop).await;
     if matches!(end, AttemptEnd::Interrupted) {
         // A thread cannot be dropped: it is told, and has settled when it returns.
         told.cancel();
-        let _ = thread.await;
+        let _ = answer.await;
     }
     end
 }
@@ -176,7 +205,7 @@ async fn bounded(
         biased;
         done = &mut body => match done {
             Ok(attempted) => AttemptEnd::Done(attempted),
-            Err(panic) => AttemptEnd::Panicked(panic_text(&*panic)),
+            Err(panic) => AttemptEnd::Panicked(panic_text(panic)),
         },
         () = timer => AttemptEnd::TimedOut(limit.unwrap_or_default()),
         // An error means that the run let go of the attempt.
@@ -184,9 +213,12 @@ async fn bounded(
     }
 }
 
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+/// What a panic said. A payload whose own end panics is leaked: it has had its chance.
+pub(crate) fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_else(|| "a panic that carried no text".into())
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    if let Err(again) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    text.unwrap_or_else(|| "a panic that carried no text".into())
 }

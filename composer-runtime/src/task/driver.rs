@@ -115,14 +115,35 @@ impl Driver {
         deadline: Option<Timestamp>,
         build: String,
     ) -> Self {
-        let last_at = journal.last().map_or(start.started_at, |entry| entry.at);
-        let last = journal.last().map_or(0, |entry| entry.seq);
-        let mut driver = Self {
+        let mut driver = Self::blank(start.started_at, build);
+        driver.deadline = deadline;
+        if let Some(last) = journal.last() {
+            (driver.decided, driver.durable, driver.last_at) = (last.seq, last.seq, last.at);
+        }
+        let mut machine = Machine::new(start);
+        journal.iter().for_each(|entry| machine.feed(entry));
+        let progress = machine.drive();
+        // What a first run has warned of, a replay finds again.
+        machine.take_forgotten();
+        driver.machine = Some(machine);
+        driver.follow(progress, Some(claimed_at));
+        driver
+    }
+
+    /// A run whose journal cannot be read: stuck, with the reason in words, before its code is called.
+    pub(crate) fn unreadable(reason: String, started_at: Timestamp, build: String) -> Self {
+        let mut driver = Self::blank(started_at, build);
+        driver.give_up(reason);
+        driver
+    }
+
+    fn blank(last_at: Timestamp, build: String) -> Self {
+        Self {
             machine: None,
             build,
-            deadline,
-            decided: last,
-            durable: last,
+            deadline: None,
+            decided: 0,
+            durable: 0,
             last_at,
             entries: vec![],
             steps: HashMap::new(),
@@ -137,15 +158,7 @@ impl Driver {
             draining: false,
             mail: BTreeSet::new(),
             forgotten: vec![],
-        };
-        let mut machine = Machine::new(start);
-        journal.iter().for_each(|entry| machine.feed(entry));
-        let progress = machine.drive();
-        // What a first run has warned of, a replay finds again.
-        machine.take_forgotten();
-        driver.machine = Some(machine);
-        driver.follow(progress, Some(claimed_at));
-        driver
+        }
     }
 
     /// An attempt is over.
@@ -206,7 +219,7 @@ impl Driver {
 
     /// Time has passed: fires what is due, in due order.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) && self.end.is_none() {
+        if self.deadline.is_some_and(|deadline| deadline <= now) && self.machine.is_some() {
             self.deliver(Event::RunTimedOut, now);
         }
         while let Some((due, step)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
@@ -281,9 +294,8 @@ impl Driver {
 
     /// When time alone changes something.
     pub(crate) fn next_instant(&self) -> Option<Timestamp> {
-        if self.end.is_some() {
-            return None;
-        }
+        // An ended workflow waits for its acknowledgement alone.
+        self.machine.as_ref()?;
         let rest = self.rests.first().filter(|_| !self.draining);
         [self.timers.first().map(|(at, _)| *at), rest.map(|(at, _)| *at), self.deadline]
             .into_iter()
@@ -291,9 +303,13 @@ impl Driver {
             .min()
     }
 
-    /// Whether nothing is under way and nothing is on its way to the journal.
+    /// Whether nothing is under way and nothing is on its way to the journal. A run whose workflow has ended never
+    /// is: its end has to arrive.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way == 0 && self.end.is_none() && self.entries.is_empty() && self.durable == self.decided
+        self.machine.is_some()
+            && self.under_way == 0
+            && self.entries.is_empty()
+            && self.durable == self.decided
     }
 
     /// For a run that is let go: when it is due again, or `Err` when it has something to do at once.

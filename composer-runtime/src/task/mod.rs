@@ -26,6 +26,8 @@ pub(crate) enum Note {
     Mail(Vec<Message>),
     /// Something outside the journal woke the workflow.
     Alarm,
+    /// There is no room for others: who only waits lets go at once.
+    Crowded,
     /// Begin nothing new; let go when nothing is under way.
     Drain,
     /// Stop what is under way, and let go.

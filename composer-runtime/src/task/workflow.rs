@@ -27,14 +27,15 @@ use super::{
 use crate::{
     host::Host,
     journal_writer::{RunOp, Tenure},
-    store::{Claimed, End, Release, Released, Until},
+    store::{Claimed, End, Release, Released, Topic, Until},
 };
 
 /// A run just taken, to be hosted.
 pub(crate) struct Hosting {
     pub(crate) claimed: Claimed,
     pub(crate) workflow: WorkflowEntry,
-    pub(crate) journal: Vec<Entry>,
+    /// What it has done so far, or why that cannot be read.
+    pub(crate) journal: Result<Vec<Entry>, String>,
     pub(crate) mailbox: Mailbox,
     pub(crate) notes: mpsc::UnboundedReceiver<Note>,
 }
@@ -52,7 +53,7 @@ pub(crate) async fn host(host: Arc<Host>, hosting: Hosting) {
         task.run().await;
     });
     if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
-        let text = activity::panic_text(&*panic);
+        let text = activity::panic_text(panic);
         tracing::error!(%run_id, %text, "a fault of the engine while it hosted a run; giving the run back");
         host.release(Release { run_id, epoch, until: Until::Now }).await;
     }
@@ -71,6 +72,10 @@ struct Task {
     ending: Option<End>,
     idle_since: Option<Instant>,
     draining: bool,
+    /// Others wait for its place.
+    crowded: bool,
+    /// The database will not accept what the run decided.
+    rejected: bool,
     /// Nothing more to do here.
     over: bool,
 }
@@ -87,7 +92,11 @@ impl Task {
             started_at: claimed.started_at,
             alarm: Arc::new(move || drop(alarm.send(Note::Alarm))),
         };
-        let driver = Driver::new(start, &journal, claimed.claimed_at, claimed.deadline, host.build.clone());
+        let build = host.build.clone();
+        let driver = match journal {
+            Ok(entries) => Driver::new(start, &entries, claimed.claimed_at, claimed.deadline, build),
+            Err(why) => Driver::unreadable(why, claimed.started_at, build),
+        };
         Self {
             tenure: Tenure::new(claimed.run_id, claimed.epoch),
             workflow: workflow.name,
@@ -99,6 +108,8 @@ impl Task {
             ending: None,
             idle_since: None,
             draining: host.is_draining(),
+            crowded: false,
+            rejected: false,
             over: false,
             host,
         }
@@ -122,7 +133,8 @@ impl Task {
             }
             if self.driver.is_idle() {
                 let since = *self.idle_since.get_or_insert_with(Instant::now);
-                if self.draining || self.patience_is_over(since) {
+                let rested = self.crowded || since.elapsed() >= self.host.limits.linger;
+                if self.draining || (rested && self.waits_for_long()) {
                     self.let_go().await;
                 }
             } else {
@@ -135,15 +147,15 @@ impl Task {
         }
     }
 
-    /// Whether a waiting run has been in memory for long enough, and would be away for longer than a moment.
-    fn patience_is_over(&self, since: Instant) -> bool {
+    /// Whether a waiting run would be away for longer than a moment.
+    fn waits_for_long(&self) -> bool {
         let soon = self.host.clock.now().saturating_add(self.host.limits.poll);
-        since.elapsed() >= self.host.limits.linger
-            && self.driver.next_instant().is_none_or(|next| next > soon)
+        self.driver.next_instant().is_none_or(|next| next > soon)
     }
 
     /// Waits for the first thing to happen, and takes everything that has happened by then.
     async fn wait(&mut self) {
+        self.crowded = false;
         let instant = self.driver.next_instant().map(|at| at.since(self.host.clock.now()));
         let linger = self.idle_since.map(|since| {
             self.host.limits.linger.saturating_sub(since.elapsed()).max(self.host.limits.poll / 10)
@@ -179,6 +191,7 @@ impl Task {
             }
             Note::Mail(messages) => self.driver.mail(messages, now),
             Note::Alarm => self.driver.alarm(),
+            Note::Crowded => self.crowded = true,
             Note::Drain => {
                 self.draining = true;
                 self.driver.drain();
@@ -197,6 +210,8 @@ impl Task {
         self.over = true;
         let run_id = self.run_id();
         match refusal {
+            // All of a lost session's runs are refused at once: that was said once.
+            Refusal::Fenced if self.host.session.is_lost() => {}
             Refusal::Fenced => {
                 tracing::info!(%run_id, "the run belongs to another session by now; letting go")
             }
@@ -204,7 +219,15 @@ impl Task {
                 tracing::warn!(%run_id, "the journal is not what memory says; replaying the run");
                 self.host.release(Release { run_id, epoch: self.tenure.epoch(), until: Until::Now }).await;
             }
+            // The end itself was refused: nothing can be said to the database about this run now.
+            Refusal::Rejected(message) if self.rejected => {
+                tracing::error!(%run_id, %message, "the run cannot be set stuck; giving it back");
+                let until =
+                    Until::Due(Some(self.host.clock.now().saturating_add(self.host.limits.stuck_backoff)));
+                self.host.release(Release { run_id, epoch: self.tenure.epoch(), until }).await;
+            }
             Refusal::Rejected(message) => {
+                self.rejected = true;
                 let reason = format!("the database will not accept what the run decided: {message}");
                 tracing::error!(%run_id, %reason, "the run is stuck");
                 let tenure = Tenure::new(run_id, self.tenure.epoch());
@@ -272,7 +295,7 @@ impl Task {
         tokio::spawn(async move {
             let cx = ActivityCx::new(info, host.registry.states());
             let body = AssertUnwindSafe(with_slot(&host, entry, cx, activity, stopped)).catch_unwind();
-            let end = body.await.unwrap_or_else(|panic| AttemptEnd::Panicked(activity::panic_text(&*panic)));
+            let end = body.await.unwrap_or_else(|panic| AttemptEnd::Panicked(activity::panic_text(panic)));
             let _ = mailbox.send(Note::Attempt { step, attempt, end });
         });
     }
@@ -288,6 +311,8 @@ impl Task {
             Released::Done => {
                 if matches!(until, Until::Due(_)) {
                     self.host.metrics.parked.add(1);
+                } else if self.draining {
+                    self.host.hub.notify(Topic::Runs);
                 }
                 self.over = true;
             }
@@ -301,7 +326,8 @@ impl Task {
                 self.host.release(Release { run_id, epoch: self.tenure.epoch(), until }).await;
                 self.over = true;
             }
-            Released::Mail => self.idle_since = None,
+            // If it was taken back on its way, the run parks after another rest.
+            Released::Mail => self.idle_since = Some(Instant::now()),
         }
     }
 }
@@ -322,9 +348,14 @@ async fn with_slot(
                 Err(_) => return AttemptEnd::Interrupted,
             },
             _ = &mut stop => return AttemptEnd::Interrupted,
+            () = activity::out_of_time(&activity, host.clock.now()) => return AttemptEnd::OutOfTime,
         },
     };
-    let limit = activity::time_limit(&activity, host.clock.now());
+    let now = host.clock.now();
+    if activity::time_left(&activity, now).is_some_and(|left| left.is_zero()) {
+        return AttemptEnd::OutOfTime;
+    }
+    let limit = activity::time_limit(&activity, now);
     let session = host.session.clone();
     activity::run(activity::Run { entry, cx, activity, limit, permit, session, stop }).await
 }

@@ -3,6 +3,7 @@
 //! A promise is written once, over [`Database`], with [`promise!`]; it becomes one test for each store. A test steers
 //! time by moving what the database holds (`lapse`, `make_due`), never by waiting.
 
+pub(crate) mod hooked;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
 

@@ -317,3 +317,38 @@ fn an_errors_own_delay_replaces_the_policys() {
     let decision = decide(&first.activity, 1, AttemptEnd::Done(asked), at(0), 0.0);
     assert!(matches!(decision, Decision::Retry { retry_at, .. } if retry_at == at(3)));
 }
+
+#[test]
+fn a_run_whose_writes_are_refused_rests_for_nobody_and_ticks_no_more() {
+    let mut driver = Driver::new(start::<nap>("[]"), &[], at(0), Some(at(10)), "build".into());
+    driver.take(at(0));
+    driver.forget_unwritten();
+    assert!(!driver.is_idle(), "it would be let go before it is set stuck");
+    driver.tick(at(20));
+    assert_eq!(driver.next_instant(), None, "its deadline would come again and again");
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_ends_in_stuck_without_a_step() {
+    let mut driver = Driver::unreadable("entry 3 is nonsense".into(), at(0), "build".into());
+    let todo = driver.take(at(0));
+    assert!(todo.start.is_empty());
+    let write = todo.write.unwrap();
+    assert!(write.entries.is_empty());
+    assert!(matches!(write.end, Some(End::Stuck { reason, .. }) if reason.contains("nonsense")));
+}
+
+#[test]
+fn a_step_whose_time_was_over_before_it_began_says_so() {
+    let mut driver = fresh::<chain>("[13]");
+    let mut first = driver.take(at(0)).start.remove(0);
+    first.activity.options.total_timeout = Some(Duration::from_secs(5));
+    assert_eq!(crate::task::activity::time_left(&first.activity, at(9)), Some(Duration::ZERO));
+    let Decision::Deliver(Event::StepDone { gave_up, error, .. }) =
+        decide(&first.activity, 3, AttemptEnd::OutOfTime, at(9), 0.0)
+    else {
+        panic!("it has no time left")
+    };
+    assert_eq!(gave_up, Some(composer_sdk::journal::GaveUp::Time));
+    assert!(error.contains("before attempt 3 began"), "{error}");
+}
