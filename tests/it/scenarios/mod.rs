@@ -9,10 +9,12 @@ mod effects;
 mod process;
 mod world;
 
+mod changes;
 mod crashes;
 mod errors;
 mod fan_out;
 mod messages;
+mod payloads;
 mod starting;
 mod steps;
 mod timers;

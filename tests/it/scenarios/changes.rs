@@ -1,0 +1,101 @@
+//! J: determinism and code change. What a build may change, and what it is told where it may not.
+//!
+//! The workflow `changing` has a body for each build; see `composer_tests::kit::variant`. The requirement R-01 goes
+//! through all of them; here are the scenarios, with a process for each build.
+
+use composer_runtime::{RunHandle, Status};
+use composer_tests::kit::{variant::v1, workflow::GO};
+use serde_json::json;
+
+use super::{
+    Process, World, projection, scenario,
+    world::{until_lines, until_status},
+};
+
+/// A process of the build that has this body.
+fn build(world: &World, variant: &str) -> Process {
+    world.process_with(|setup| {
+        setup.variant = Some(variant.into());
+        setup.build = variant.into();
+    })
+}
+
+/// A run whose worker of the first build was killed after two steps of three.
+async fn in_flight(world: &World) -> RunHandle<v1> {
+    let mut first = build(world, "v1");
+    let run = world.composer().await.start(v1()).await.unwrap();
+    until_lines(&run, "step_completed", 2).await;
+    first.kill();
+    run
+}
+
+/// Waits until the run is stuck; why.
+async fn stuck(run: &RunHandle<v1>) -> String {
+    until_status(run, Status::Stuck).await;
+    run.status().await.unwrap().reason.expect("a stuck run says why")
+}
+
+scenario! {
+    async fn j1_a_step_inserted_before_a_recorded_one_makes_the_run_stuck_until_its_code_is_back(world) {
+        let run = in_flight(world).await;
+        let before = projection(&run).await;
+        let mut changed = build(world, "with_a_step_inserted");
+        run.signal(&GO, json!(1)).await.unwrap();
+        let reason = stuck(&run).await;
+        for words in ["step 2", "`second`", "`inserted`"] {
+            assert!(reason.contains(words), "{words:?} in {reason:?}");
+        }
+        assert_eq!(reason.matches("variant.rs:").count(), 2, "both source lines: {reason}");
+        assert_eq!(projection(&run).await, before, "nothing is added, and no attempt is used up");
+        assert_eq!(world.effects.count("inserted"), 0);
+        changed.kill();
+
+        let mut right = build(world, "v1");
+        assert_eq!(run.result().await.unwrap().unwrap(), 6);
+        assert_eq!(world.effects.counts(), ["first", "second", "third"].map(|name| (name.to_owned(), 1)));
+        right.kill();
+    }
+}
+
+scenario! {
+    async fn j2_a_renamed_activity_is_noticed_and_its_old_name_in_the_attribute_heals_it(world) {
+        let run = in_flight(world).await;
+        let mut renamed = build(world, "with_a_step_renamed");
+        run.signal(&GO, json!(1)).await.unwrap();
+        let reason = stuck(&run).await;
+        for words in ["step 2", "`second`", "`second_by_another_name`"] {
+            assert!(reason.contains(words), "{words:?} in {reason:?}");
+        }
+        assert_eq!(world.effects.count("second_by_another_name"), 0);
+
+        // The healed build does not need the other one to be gone.
+        let mut healed = build(world, "with_a_step_renamed_and_named");
+        assert_eq!(run.result().await.unwrap().unwrap(), 6);
+        assert_eq!(world.effects.count("second"), 1);
+        renamed.kill();
+        healed.kill();
+    }
+}
+
+scenario! {
+    async fn j7_a_step_appended_after_the_last_recorded_one_goes_on_normally(world) {
+        let run = in_flight(world).await;
+        let mut appended = build(world, "with_a_step_appended");
+        run.signal(&GO, json!(1)).await.unwrap();
+        assert_eq!(run.result().await.unwrap().unwrap(), 10);
+        let names = ["first", "fourth", "second", "third"];
+        assert_eq!(world.effects.counts(), names.map(|name| (name.to_owned(), 1)));
+        appended.kill();
+    }
+}
+
+scenario! {
+    async fn j16_other_options_are_no_mismatch(world) {
+        let run = in_flight(world).await;
+        let mut changed = build(world, "with_other_options");
+        run.signal(&GO, json!(1)).await.unwrap();
+        assert_eq!(run.result().await.unwrap().unwrap(), 6);
+        assert_eq!(world.effects.total(), 3);
+        changed.kill();
+    }
+}
