@@ -263,7 +263,7 @@ impl Driver {
 
     /// The run cannot go on here: stuck, with the reason in words.
     pub(crate) fn give_up(&mut self, reason: String) {
-        self.finish(End::Stuck { reason, build: self.build.clone() });
+        self.finish(End::Stuck { reason: storable(reason), build: self.build.clone() });
     }
 
     /// Drops what was decided but not accepted; returns the last durable entry.
@@ -457,7 +457,13 @@ fn closed(finished: Finished) -> End {
         Outcome::Failed(failure) => Some(failure.to_string()),
         _ => None,
     });
+    let reason = reason.map(storable);
     End::Closed { status, outcome: finished.outcome, reason, unconsumed: finished.unconsumed }
+}
+
+/// Words that every store takes: Postgres has no NUL in its texts, and an error or a panic may say anything.
+fn storable(words: String) -> String {
+    if words.contains('\0') { words.replace('\0', "\u{fffd}") } else { words }
 }
 
 #[cfg(test)]
