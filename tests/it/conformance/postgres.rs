@@ -952,14 +952,15 @@ on_postgres! {
         let me = session(&*store).await;
         let run = owned(&*store, me).await;
         let mut journal = store.open_journal().await.unwrap();
+        journal.write(me, &batch(vec![decided(run, 0, vec![done(1, "1")])])).await.unwrap();
         let mut hand = db.connection().await;
         hand.number("(select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity
                        where datname = current_database() and application_name = 'composer writer')").await;
-        let step = batch(vec![decided(run, 0, vec![done(1, "1")])]);
+        let step = batch(vec![decided(run, 1, vec![done(2, "1")])]);
         let error = journal.write(me, &step).await.unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { maybe_committed: true, .. }), "{error:?}");
         let settled = store.open_journal().await.unwrap().settle(me, &[run]).await.unwrap();
-        assert!(matches!(settled[0], Settled::Owned { last: 0, .. }), "{settled:?}");
+        assert!(matches!(settled[0], Settled::Owned { last: 1, .. }), "{settled:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use composer_runtime::store::{
-    Batch, Claim, Epoch, NewRun, NewSession, Release, Released, Renewed, Settled, Started, Status,
+    Batch, Claim, Epoch, IdPolicy, NewRun, NewSession, Release, Released, Renewed, Settled, Started, Status,
     StoreError, Suspects, Topic, Until, Written,
 };
 use composer_sdk::id::{RunId, Timestamp};
@@ -616,5 +616,35 @@ promise! {
         assert_eq!(store.release(me, &[]).await.unwrap(), []);
         assert_eq!(store.next_due(&[]).await.unwrap(), None);
         store.notify(&[]).await.unwrap();
+    }
+}
+
+promise! {
+    /// Where a store keeps months apart, each batch finds the rows that it is about, whichever months they are in.
+    async fn a_batch_over_a_months_end_is_written_whole(db) {
+        let store = db.store();
+        let me = session(&*store).await;
+        let (now, month) = (store.now().await.unwrap(), Duration::from_secs(31 * 24 * 3600));
+        let mut runs = vec![];
+        for at in [now, now.saturating_add(month), now.saturating_add(2 * month)] {
+            let run = NewRun { run_id: RunId::new(at), ..new_run(&*store).await };
+            store.start(&run, IdPolicy::UseExisting, Some(me)).await.unwrap();
+            runs.push(run.run_id);
+        }
+        let mut journal = store.open_journal().await.unwrap();
+        let write = |run: RunId, seq: u32| decided((run, Epoch(1)), seq - 1, vec![done(seq, "1")]);
+        let batches = [
+            vec![write(runs[0], 1), write(runs[1], 1), write(runs[2], 1)],
+            vec![write(runs[1], 2)],
+            vec![write(runs[0], 2), write(runs[1], 3)],
+        ];
+        for runs in batches {
+            let count = runs.len();
+            let written = journal.write(me, &batch(runs)).await.unwrap();
+            assert_eq!(written.runs, vec![Written::Accepted; count]);
+        }
+        for (run, length) in runs.iter().zip([2, 3, 1]) {
+            assert_eq!(store.journal(*run, 0, 10).await.unwrap().len(), length);
+        }
     }
 }

@@ -18,7 +18,9 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    PostgresStore, Role, classify, read,
+    PostgresStore, Role,
+    batches::{Batches, Writes},
+    classify, read,
     runs::{get, micros, tags_json},
     sql::{Sql, query, query_scalar},
 };
@@ -40,7 +42,7 @@ with f as materialized (
           where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2
             for no key update skip locked) r
      where case when b.seq = 1 then true
-                else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.seq - 1) end
+                else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.seq - 1 offset 0) end
 ), j as (
     insert into {s}.journal (run_id, seq, epoch, at, kind, meta, payload)
     select run_id, seq, epoch, at, kind, meta, payload from f
@@ -61,7 +63,7 @@ f as materialized (
           where r.run_id = b.run_id and r.epoch = b.epoch and r.session = $1 and r.status + 0 = 2
             for no key update skip locked) r
      where case when b.prev = 0 then true
-                else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev) end
+                else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev offset 0) end
 )";
 
 /// The entries. `inbox` is the row that one came from.
@@ -189,7 +191,7 @@ select b.run_id
  cross join lateral (select r.status, r.epoch, r.session from {s}.runs r where r.run_id = b.run_id offset 0) r
  where r.status = 2 and r.epoch = b.epoch and r.session = $1
    and case when b.prev = 0 then true
-            else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev) end
+            else exists (select from {s}.journal p where p.run_id = b.run_id and p.seq = b.prev offset 0) end
    and not exists (select from unnest($5::uuid[], $6::bigint[]) m(run_id, id)
                     where m.run_id = b.run_id
                       and not exists (select from {s}.inbox i where i.run_id = m.run_id and i.id = m.id offset 0))";
@@ -245,10 +247,16 @@ impl PostgresStore {
     pub(super) async fn journal_conn(&self) -> Result<PostgresJournal> {
         Ok(PostgresJournal {
             conn: self.open(Role::Writer).await?,
-            steps: self.sql.write_steps.clone(),
-            mixed: self.sql.write_mixed.clone(),
-            mailless: self.sql.write_mailless.clone(),
-            starts: self.sql.write_starts.clone(),
+            batches: Batches::new(
+                Writes {
+                    steps: self.sql.write_steps.clone(),
+                    mixed: self.sql.write_mixed.clone(),
+                    mailless: self.sql.write_mailless.clone(),
+                    starts: self.sql.write_starts.clone(),
+                },
+                self.schema.clone(),
+                self.sql.schema.clone(),
+            ),
             busy: self.sql.busy.clone(),
             raise: self.sql.raise.clone(),
             settled: self.sql.settled.clone(),
@@ -260,10 +268,7 @@ impl PostgresStore {
 /// The writer's connection.
 pub(super) struct PostgresJournal {
     conn: PgConnection,
-    steps: Sql,
-    mixed: Sql,
-    mailless: Sql,
-    starts: Sql,
+    batches: Batches,
     busy: Sql,
     raise: Sql,
     settled: Sql,
@@ -321,10 +326,11 @@ impl Counts {
 #[async_trait]
 impl JournalConn for PostgresJournal {
     async fn write(&mut self, session: SessionId, batch: &Batch) -> Result<BatchWritten> {
+        let writes = self.batches.of(&mut self.conn, batch).await.map_err(nothing_was_written)?;
         let counts = match Shape::of(batch) {
-            Shape::Steps => self.write_steps(session, batch).await?,
-            Shape::Starts => self.write_starts(session, batch).await?,
-            Shape::Mixed => self.write_mixed(session, batch).await?,
+            Shape::Steps => self.write_steps(&writes.steps, session, batch).await?,
+            Shape::Starts => self.write_starts(&writes.starts, session, batch).await?,
+            Shape::Mixed => self.write_mixed(&writes, session, batch).await?,
         };
         let runs = if counts.runs == batch.runs.len() as i64 {
             whole(batch, &counts)?;
@@ -367,6 +373,16 @@ impl JournalConn for PostgresJournal {
     }
 }
 
+/// A failure before the batch was sent.
+fn nothing_was_written(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable { message, .. } => {
+            StoreError::Unavailable { message, maybe_committed: false }
+        }
+        other => other,
+    }
+}
+
 /// What a run's row says after its epoch was raised, or was not.
 fn judge(row: &PgRow, session: SessionId, asked: Option<i64>, raised: Option<i64>) -> Result<Settled> {
     let status = Status::try_from(get::<i16>(row, "status")?)?;
@@ -400,11 +416,11 @@ fn whole(batch: &Batch, counts: &Counts) -> Result<()> {
 }
 
 impl PostgresJournal {
-    async fn write_steps(&mut self, session: SessionId, batch: &Batch) -> Result<Counts> {
+    async fn write_steps(&mut self, sql: &Sql, session: SessionId, batch: &Batch) -> Result<Counts> {
         let runs: Vec<Uuid> = batch.runs.iter().map(|run| run.run_id.as_uuid()).collect();
         let epochs: Vec<i64> = batch.runs.iter().map(|run| run.epoch.0).collect();
         let entries = Entries::of(batch.runs.iter(), &self.codec);
-        let row = query(&self.steps)
+        let row = query(sql)
             .bind(session.0)
             .bind(runs)
             .bind(epochs)
@@ -419,9 +435,9 @@ impl PostgresJournal {
         Counts::read(&row)
     }
 
-    async fn write_starts(&mut self, session: SessionId, batch: &Batch) -> Result<Counts> {
+    async fn write_starts(&mut self, sql: &Sql, session: SessionId, batch: &Batch) -> Result<Counts> {
         let starts = Starts::of(&batch.starts, &self.codec)?;
-        let row = query(&self.starts)
+        let row = query(sql)
             .bind(session.0)
             .bind(starts.run)
             .bind(starts.workflow)
@@ -435,13 +451,13 @@ impl PostgresJournal {
         Counts::read(&row)
     }
 
-    async fn write_mixed(&mut self, session: SessionId, batch: &Batch) -> Result<Counts> {
+    async fn write_mixed(&mut self, writes: &Writes, session: SessionId, batch: &Batch) -> Result<Counts> {
         let fence = Fence::of(&batch.runs);
         let entries = Entries::of(batch.runs.iter(), &self.codec);
         let ends = Ends::of(&batch.runs, &self.codec);
         let starts = Starts::of(&batch.starts, &self.codec)?;
         let mail = fence.mail.iter().any(|rows| *rows > 0);
-        let row = query(if mail { &self.mixed } else { &self.mailless })
+        let row = query(if mail { &writes.mixed } else { &writes.mailless })
             .bind(session.0)
             .bind(fence.run)
             .bind(fence.epoch)

@@ -8,6 +8,7 @@
 //! Client calls and claims share a pool. The journal writer, the lease renewal and the listener own a connection
 //! each, outside of it, so that no burst of calls can starve them.
 
+mod batches;
 mod claims;
 mod inbox;
 mod journal;
