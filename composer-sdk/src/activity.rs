@@ -204,15 +204,9 @@ pub struct ActivityInfo {
 pub struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl States {
-    /// Adds a value; false (and no change) when there is one of that type.
+    /// Adds a value, in the place of an earlier one of that type; false when there was one.
     pub fn insert<T: Send + Sync + 'static>(&mut self, state: T) -> bool {
-        match self.0.entry(TypeId::of::<T>()) {
-            std::collections::hash_map::Entry::Occupied(_) => false,
-            std::collections::hash_map::Entry::Vacant(free) => {
-                free.insert(Arc::new(state));
-                true
-            }
-        }
+        self.0.insert(TypeId::of::<T>(), Arc::new(state)).is_none()
     }
 
     /// Whether the need can be met.
