@@ -8,6 +8,7 @@ mod deadlines;
 mod retries;
 mod shutdown;
 mod starts_and_signals;
+mod stores;
 mod values;
 
 use composer_runtime::{RunHandle, RunRow, Status};
