@@ -22,7 +22,7 @@
 //! * **Redirects change nothing.** 307 and 308 repeat method, body and key; 301, 302 and 303 are followed for `get`
 //!   alone and are an error otherwise. Credentials do not go to another origin. Ten are followed.
 //!
-//! `https` needs the feature `tls`. Bodies are taken as they come: no compression is asked for.
+//! `https` needs the feature `tls`, which is on by default. Bodies are taken as they come: no compression is asked for.
 
 mod error;
 mod redirect;
