@@ -360,7 +360,7 @@ fn shown_figure(figure: Figure, lines: &[Line]) -> String {
 fn shown_percentiles(lines: &[Line]) -> String {
     let of = |field| median(lines.iter().filter_map(|line| line.number(field)).collect());
     match (of("p50_ms"), of("p99_ms")) {
-        (Some(p50), Some(p99)) => format!("{p50:.2} / {p99:.2}"),
+        (Some(p50), Some(p99)) if p50 > 0.0 => format!("{p50:.2} / {p99:.2}"),
         _ => String::new(),
     }
 }
