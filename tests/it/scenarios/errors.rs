@@ -36,6 +36,18 @@ scenario! {
 }
 
 scenario! {
+    async fn b1_an_answer_that_was_lost_is_asked_for_again_under_the_same_key(world) {
+        let worker = world.at_work().await;
+        world.effects.script("pay", [Answer::Lost, Answer::Value(json!("paid before"))]);
+        let run = start(&world.composer().await, [step("pay").into()]).await;
+        assert_eq!(run.result().await.unwrap().unwrap(), [json!("paid before")]);
+        assert_eq!(world.effects.count("pay"), 2);
+        assert_eq!(world.effects.keys("pay").len(), 1);
+        worker.shutdown().await.unwrap();
+    }
+}
+
+scenario! {
     async fn b2_when_attempts_are_used_up_the_error_names_activity_count_and_last_message(world) {
         let worker = world.at_work().await;
         let texts = ["first words", "second words", "third words", "last words", "words never said"];

@@ -13,6 +13,7 @@ mod changes;
 mod crashes;
 mod errors;
 mod fan_out;
+mod macros;
 mod messages;
 mod payloads;
 mod starting;
