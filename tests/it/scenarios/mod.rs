@@ -15,6 +15,7 @@ mod errors;
 mod fan_out;
 mod macros;
 mod messages;
+mod modes;
 mod payloads;
 mod starting;
 mod steps;

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
 };
 
 use composer_tests::kit::Setup;
@@ -78,6 +79,15 @@ impl Process {
             child.lock().await.try_wait().expect("our own child can be waited for")
         })
         .await
+    }
+
+    /// Waits until it has ended, or there is no reason to wait for that any more.
+    pub(crate) async fn ended_or<F: Future<Output = bool>>(&mut self, mut over: impl FnMut() -> F) {
+        let began = Instant::now();
+        while self.is_running() && !over().await {
+            assert!(began.elapsed() < Duration::from_secs(20), "process {} lives on", self.id());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
