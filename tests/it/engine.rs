@@ -15,7 +15,7 @@ use composer_runtime::{
 use composer_sdk::prelude::*;
 use tokio::sync::Notify;
 
-use crate::support::{Database, eventually, hooked::Hooked, promise};
+use crate::support::{eventually, hooked::Hooked, promise};
 
 const QUICK: Duration = Duration::from_millis(20);
 
