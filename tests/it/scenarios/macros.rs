@@ -83,7 +83,7 @@ async fn factorial(n: u64) -> u64 {
 }
 
 #[activity]
-async fn with_cfg(#[cfg(all())] a: u8, #[cfg(any())] b: Missing, c: &str) -> String {
+async fn with_cfg(#[cfg(not(any()))] a: u8, #[cfg(any())] b: Missing, c: &str) -> String {
     #[cfg(any())]
     let _ = b;
     format!("{a}{c}")
