@@ -362,12 +362,16 @@ fn host_name() -> String {
 struct Signals {
     #[cfg(unix)]
     term: tokio::signal::unix::Signal,
+    /// Heard from the beginning to the end: between two `ctrl_c()` a signal would be lost.
+    #[cfg(unix)]
+    int: tokio::signal::unix::Signal,
 }
 
 impl Signals {
     #[cfg(unix)]
     fn new() -> std::io::Result<Self> {
-        Ok(Self { term: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())? })
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
     #[cfg(not(unix))]
     fn new() -> std::io::Result<Self> {
@@ -378,7 +382,7 @@ impl Signals {
         #[cfg(unix)]
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
-            _ = tokio::signal::ctrl_c() => "SIGINT",
+            _ = self.int.recv() => "SIGINT",
         }
         #[cfg(not(unix))]
         {
