@@ -191,6 +191,13 @@ impl Host {
         }
     }
 
+    /// Tells one run, if it is here.
+    pub(crate) fn tell_one(&self, run: RunId, note: Note) {
+        if let Some(mailbox) = self.runs().hosted.get(&run) {
+            let _ = mailbox.send(note);
+        }
+    }
+
     /// Tells every run.
     pub(crate) fn tell(&self, note: impl Fn() -> Note) {
         self.runs().hosted.values().for_each(|mailbox| drop(mailbox.send(note())));

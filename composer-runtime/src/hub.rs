@@ -13,12 +13,16 @@ use std::{
     time::Duration,
 };
 
-use composer_sdk::id::RunId;
+use composer_sdk::{
+    error::{Failure, FailureKind},
+    id::RunId,
+    journal::Outcome,
+};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
     host::Host,
-    store::{ANSWER, CONNECT, RunEnd, Store, Topic, within},
+    store::{CONNECT, RunEnd, Status, Store, Topic, read_each, within},
 };
 
 /// The shortest time between two rounds of notifications.
@@ -149,8 +153,11 @@ async fn watch(hub: Weak<Hub>, store: Arc<dyn Store>, poll: Duration) {
         }
         let asked_for = strong.asked_for();
         for runs in asked_for.chunks(ASK) {
-            match within(ANSWER, store.ends(runs)).await {
-                Ok(ends) => ends.into_iter().for_each(|(run, end)| strong.ended(run, end)),
+            match read_each(runs, |runs| store.ends(runs)).await {
+                Ok((ends, unreadable)) => {
+                    ends.into_iter().for_each(|(run, end)| strong.ended(run, end));
+                    unreadable.into_iter().for_each(|(run, why)| strong.ended(run, unreadable_end(why)));
+                }
                 Err(error) => tracing::debug!(%error, "cannot ask for results; trying again"),
             }
         }
@@ -176,4 +183,10 @@ async fn watch(hub: Weak<Hub>, store: Arc<dyn Store>, poll: Duration) {
             tokio::time::sleep(poll.min(Duration::from_millis(200))).await;
         }
     }
+}
+
+/// What a waiter is told of an end that cannot be read.
+fn unreadable_end(why: String) -> RunEnd {
+    let outcome = Outcome::Failed(Failure::new(FailureKind::Decode, &why));
+    RunEnd { status: Status::Failed, outcome, reason: Some(why) }
 }

@@ -10,9 +10,9 @@ use std::{
 
 use composer_runtime::{
     Composer, Error as EngineError, Status, Worker, WorkerBuilder,
-    store::{Store, StoreError},
+    store::{Codec, Store, StoreError},
 };
-use composer_sdk::prelude::*;
+use composer_sdk::{payload::Payload, prelude::*};
 use tokio::sync::Notify;
 
 use crate::support::{eventually, hooked::Hooked, promise};
@@ -269,6 +269,52 @@ promise! {
     }
 }
 
+/// Refuses to read what says so.
+#[derive(Debug)]
+struct Picky;
+
+impl Codec for Picky {
+    fn encode(&self, payload: Payload) -> Payload {
+        payload
+    }
+    fn decode(&self, stored: Payload) -> Result<Payload, String> {
+        let text = String::from_utf8_lossy(stored.as_bytes()).into_owned();
+        if text.contains("666") { Err("the key for 666 is lost".into()) } else { Ok(stored) }
+    }
+}
+
+promise! {
+    async fn a_payload_that_cannot_be_read_is_the_problem_of_its_run_alone(db) {
+        let composer = composer(db.coded(Arc::new(Picky)).await).await;
+        let worker = worker(&composer, &Gate::default()).linger(Duration::ZERO).start().await.unwrap();
+        let client = self::composer(db.another().await).await;
+        let input = client.start(quick(666)).await.unwrap();
+        let message = client.start(waits()).await.unwrap();
+        let journal = client.start(twice(333)).await.unwrap();
+        message.signal(&GO, 666).await.unwrap();
+        for run in [input.run_id(), message.run_id()] {
+            let row = eventually("it is stuck", async || {
+                let row = db.store().run(run).await.unwrap().unwrap();
+                (row.status == Status::Stuck).then_some(row)
+            })
+            .await;
+            assert!(row.reason.as_deref().is_some_and(|reason| reason.contains("the key for 666")), "{row:?}");
+        }
+        // What a worker wrote itself it never reads back; its client does.
+        assert_eq!(journal.result().await.unwrap().unwrap(), 1332);
+        let end = client.start(quick(333)).await.unwrap();
+        assert_eq!(end.result().await.unwrap().unwrap(), 666);
+        let other = composer.start(quick(2)).await.unwrap();
+        let picky = self::composer(db.coded(Arc::new(Picky)).await).await;
+        let unreadable = picky.get::<quick>(end.workflow_id().as_str()).await.unwrap();
+        let other = picky.get::<quick>(other.workflow_id().as_str()).await.unwrap();
+        let (unreadable, other) = futures::join!(unreadable.result(), other.result());
+        assert!(unreadable.unwrap().is_err_and(|error| error.to_string().contains("the key for 666")));
+        assert_eq!(other.unwrap().unwrap(), 4);
+        worker.shutdown().await.unwrap();
+    }
+}
+
 promise! {
     async fn runs_that_only_wait_make_room_for_those_that_are_due(db) {
         let composer = composer(db.another().await).await;
@@ -343,11 +389,17 @@ promise! {
         });
         let composer = composer(store).await;
         let worker = worker(&composer, &Gate::default()).start().await.unwrap();
+        eventually("starts are handed to the worker", async || {
+            composer.start(quick(1)).await.unwrap().result().await.unwrap().unwrap();
+            (worker.counts().eager_starts > 0).then_some(())
+        })
+        .await;
+        let before = db.number("select count(*) from {s}runs").await.unwrap();
         dead.store(true, SeqCst);
         let run = composer.start(quick(2)).await.unwrap();
         dead.store(false, SeqCst);
         assert_eq!(run.result().await.unwrap().unwrap(), 4);
-        assert_eq!(db.number("select count(*) from {s}runs").await, Some(1));
+        assert_eq!(db.number("select count(*) from {s}runs").await, Some(before + 1));
         worker.shutdown().await.unwrap();
     }
 }

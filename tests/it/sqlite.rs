@@ -206,7 +206,7 @@ async fn one_run_from_start_to_deletion() {
     assert_eq!(claimed.len(), 1);
     assert_eq!(
         (claimed[0].epoch, claimed[0].taken_over, &claimed[0].input),
-        (Epoch(1), false, &payload("input"))
+        (Epoch(1), false, &Ok(payload("input")))
     );
     assert!(store.claim(&claim_of(me)).await.unwrap().is_empty());
 

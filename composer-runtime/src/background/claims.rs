@@ -4,10 +4,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use composer_sdk::{id::RunId, journal::Entry};
 
-use super::{Hints, ask};
+use super::{Hints, ask, mail};
 use crate::{
     host::{Expected, Host, PROBATION},
-    store::{ANSWER, Claim, Claimed, Release, Released, StoreError, Until, within},
+    store::{Claim, Claimed, Release, Released, Until, read_each},
 };
 
 /// Runs taken at once.
@@ -85,9 +85,7 @@ async fn take_in(host: &Arc<Host>, claimed: Vec<Claimed>) {
         }
     }
     // Once more after the runs are known here: a notification may have come in between.
-    if let Some(mail) = ask(host, "reading the inbox failed; trying again", host.store.inbox(&runs)).await {
-        host.deliver(mail);
-    }
+    mail::fetch(host, &runs).await;
 }
 
 /// Parks a run that cannot be hosted now; one with mail goes to whoever asks next.
@@ -105,20 +103,13 @@ type Journals = HashMap<RunId, Result<Vec<Entry>, String>>;
 /// Loads journals, until it succeeds or the session is lost.
 async fn load(host: &Host, runs: &[RunId]) -> Option<Journals> {
     while !host.session.is_lost() {
-        match within(ANSWER, host.store.load(runs)).await {
-            Ok(journals) => {
-                return Some(journals.into_iter().map(|(run, journal)| (run, Ok(journal))).collect());
+        match read_each(runs, |runs| host.store.load(runs)).await {
+            Ok((journals, unreadable)) => {
+                let unreadable = unreadable.into_iter().map(|(run, why)| (run, Err(why)));
+                return Some(
+                    journals.into_iter().map(|(run, journal)| (run, Ok(journal))).chain(unreadable).collect(),
+                );
             }
-            Err(StoreError::Unreadable { message }) => match runs {
-                [run] => return Some(HashMap::from([(*run, Err(message))])),
-                // One of them: the others are not its problem.
-                _ => {
-                    let (left, right) = runs.split_at(runs.len() / 2);
-                    let mut journals = Box::pin(load(host, left)).await?;
-                    journals.extend(Box::pin(load(host, right)).await?);
-                    return Some(journals);
-                }
-            },
             Err(error) => host.session.complain("loading journals failed; trying again", &error),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use composer_sdk::id::RunId;
+
 use super::{Hints, ask, hint_or};
-use crate::host::Host;
+use crate::{host::Host, store::read_each, task::Note};
 
 /// Runs asked about in one query.
 const ASK: usize = 1_000;
@@ -12,11 +14,19 @@ pub(super) async fn run(host: Arc<Host>, hints: Arc<Hints>) {
     loop {
         hint_or(&hints.mail, host.limits.poll).await;
         for runs in host.hosted().chunks(ASK) {
-            if let Some(mail) =
-                ask(&host, "reading the inbox failed; trying again", host.store.inbox(runs)).await
-            {
-                host.deliver(mail);
-            }
+            fetch(&host, runs).await;
         }
+    }
+}
+
+/// Fetches the messages of these runs. One that cannot be read makes its run stuck, and no other.
+pub(super) async fn fetch(host: &Host, runs: &[RunId]) {
+    let read = read_each(runs, |runs| host.store.inbox(runs));
+    let Some((mail, unreadable)) = ask(host, "reading the inbox failed; trying again", read).await else {
+        return;
+    };
+    host.deliver(mail);
+    for (run, why) in unreadable {
+        host.tell_one(run, Note::Unreadable(why));
     }
 }

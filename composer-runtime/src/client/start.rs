@@ -176,7 +176,7 @@ fn claimed(run: NewRun, epoch: Epoch, at: composer_sdk::id::Timestamp) -> Claime
         workflow_id: run.workflow_id.unwrap_or_else(|| run.run_id.into()),
         workflow: run.workflow,
         epoch,
-        input: run.input,
+        input: Ok(run.input),
         started_at: at,
         claimed_at: at,
         deadline: run.timeout.map(|timeout| at.saturating_add(timeout)),

@@ -24,6 +24,7 @@ use composer_sdk::{
     journal::{Entry, Outcome},
     payload::Payload,
 };
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 /// A run's fencing token: one higher at each claim, never reset.
@@ -405,8 +406,8 @@ pub struct Claimed {
     pub workflow: String,
     /// At this epoch.
     pub epoch: Epoch,
-    /// The argument list.
-    pub input: Payload,
+    /// The argument list, or why it cannot be read: the other runs of the claim are not its problem.
+    pub input: std::result::Result<Payload, String>,
     /// When it was first taken by a worker: the workflow's first `now()`.
     pub started_at: Timestamp,
     /// The instant of this claim: timers asked for but not yet armed count from here.
@@ -731,6 +732,30 @@ pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result
     tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
         Err(StoreError::Unavailable { message: format!("no answer within {limit:?}"), maybe_committed: true })
     })
+}
+
+/// What was read for many runs, and for which of them it cannot be read, with the reason in words.
+pub(crate) type Readable<T> = (Vec<T>, Vec<(RunId, String)>);
+
+/// Reads for many runs at once what may be unreadable for some of them: these are found by halving.
+pub(crate) async fn read_each<'a, T>(
+    runs: &'a [RunId],
+    read: impl Fn(&'a [RunId]) -> BoxFuture<'a, Result<Vec<T>>>,
+) -> Result<Readable<T>> {
+    let (mut found, mut unreadable) = (vec![], vec![]);
+    let mut todo = vec![runs];
+    while let Some(runs) = todo.pop() {
+        match (within(ANSWER, read(runs)).await, runs) {
+            (Ok(some), _) => found.extend(some),
+            (Err(StoreError::Unreadable { message }), [run]) => unreadable.push((*run, message)),
+            (Err(StoreError::Unreadable { .. }), [_, _, ..]) => {
+                let (left, right) = runs.split_at(runs.len() / 2);
+                todo.extend([right, left]);
+            }
+            (Err(error), _) => return Err(error),
+        }
+    }
+    Ok((found, unreadable))
 }
 
 /// The store that a URL names.

@@ -24,6 +24,8 @@ pub(crate) enum Note {
     Attempt { step: u32, attempt: u32, end: activity::AttemptEnd },
     /// Messages are in the inbox.
     Mail(Vec<Message>),
+    /// A message is in the inbox that cannot be read, for this reason.
+    Unreadable(String),
     /// Something outside the journal woke the workflow.
     Alarm,
     /// There is no room for others: who only waits lets go at once.

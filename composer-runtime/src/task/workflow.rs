@@ -84,17 +84,20 @@ impl Task {
     fn replay(host: Arc<Host>, hosting: Hosting) -> Self {
         let Hosting { claimed, workflow, journal, mailbox, notes } = hosting;
         let alarm = mailbox.clone();
-        let start = Start {
+        let start = |input| Start {
             run_id: claimed.run_id,
             workflow_id: claimed.workflow_id.clone(),
             workflow,
-            input: claimed.input,
+            input,
             started_at: claimed.started_at,
             alarm: Arc::new(move || drop(alarm.send(Note::Alarm))),
         };
         let build = host.build.clone();
-        let driver = match journal {
-            Ok(entries) => Driver::new(start, &entries, claimed.claimed_at, claimed.deadline, build),
+        let readable = claimed.input.and_then(|input| Ok((input, journal?)));
+        let driver = match readable {
+            Ok((input, entries)) => {
+                Driver::new(start(input), &entries, claimed.claimed_at, claimed.deadline, build)
+            }
             Err(why) => Driver::unreadable(why, claimed.started_at, build),
         };
         Self {
@@ -190,6 +193,7 @@ impl Task {
                 self.driver.attempt_ended(step, attempt, end, now, fastrand::f64());
             }
             Note::Mail(messages) => self.driver.mail(messages, now),
+            Note::Unreadable(why) => self.driver.give_up(why),
             Note::Alarm => self.driver.alarm(),
             Note::Crowded => self.crowded = true,
             Note::Drain => {

@@ -354,7 +354,7 @@ impl PostgresStore {
             workflow_id: workflow_id(get(row, "workflow_id")?, run_id)?,
             workflow: get(row, "workflow")?,
             epoch: epoch_of(row, "epoch")?,
-            input: self.decode(get(row, "input")?, &run_id)?,
+            input: self.decode(get(row, "input")?, &run_id).map_err(|why| why.to_string()),
             started_at: Timestamp::from_micros(get(row, "started_at")?),
             claimed_at: Timestamp::from_micros(get(row, "claimed_at")?),
             deadline: get::<Option<i64>>(row, "deadline")?.map(Timestamp::from_micros),

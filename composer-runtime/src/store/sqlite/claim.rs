@@ -245,7 +245,7 @@ impl SqliteStore {
             workflow_id,
             workflow,
             epoch: Epoch(c.int()?),
-            input: self.decode(c.get()?)?,
+            input: self.decode(c.get()?).map_err(|why| why.to_string()),
             started_at: c.at()?,
             claimed_at: c.at()?,
             deadline: c.maybe_at()?,
