@@ -116,11 +116,14 @@ fn r15_a_replay_costs_what_its_length_costs() {
     async fn side_by_side(n: u32) -> usize {
         futures::future::join_all((0..n).map(work)).await.len()
     }
-    // Ten times the steps: about ten times the time, where each step looking at all others would make it a hundred.
+    // Ten times the steps: about ten times the time, where each step looking at all others would make it a hundred. A
+    // busy machine disturbs a measurement, so one undisturbed pair is enough; a cost of a hundred never yields one.
     for (short, long) in
         [(start(in_line(300)), start(in_line(3_000))), (start(side_by_side(300)), start(side_by_side(3_000)))]
     {
-        let (short, long) = (replay_time(short), replay_time(long));
-        assert!(long < short * 40, "300 steps in {short:?}, 3,000 in {long:?}");
+        let pairs = (0..20).map(|_| (replay_time(short.clone()), replay_time(long.clone())));
+        let mut seen = vec![];
+        let linear = pairs.inspect(|pair| seen.push(*pair)).any(|(short, long)| long < short * 40);
+        assert!(linear, "300 and 3,000 steps took {seen:?}");
     }
 }
