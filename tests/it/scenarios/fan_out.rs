@@ -1,10 +1,13 @@
 //! E: fan-out, join, race.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use composer_sdk::prelude::*;
 use composer_tests::kit::{
-    Command, join_all, race, sleep as nap, step, wait,
+    Command, Ledger, join_all, race, sleep as nap, step, wait,
     workflow::{GO, fruit},
 };
 use serde_json::{Value, json};
@@ -143,11 +146,22 @@ scenario! {
 }
 
 #[activity]
-async fn told_to_stop() -> Result<()> {
-    activity::cancelled().await;
-    // Says so, and goes on for a moment: it settles only now.
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    Ok(())
+async fn told_to_stop(#[state] ledger: Ledger) -> Result<()> {
+    ledger.effect("begun", &json!(null)).await?;
+    let _settled = Settled;
+    std::future::pending().await
+}
+
+static SETTLED: AtomicU32 = AtomicU32::new(0);
+
+/// Takes a while to go away.
+struct Settled;
+
+impl Drop for Settled {
+    fn drop(&mut self) {
+        std::thread::sleep(Duration::from_millis(200));
+        SETTLED.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 #[workflow]
@@ -163,8 +177,11 @@ scenario! {
     async fn e7_a_run_does_not_end_before_its_lost_branch_has_stopped(world) {
         let worker = world.worker().await.workflow::<gives_up>().activity::<told_to_stop>();
         let worker = worker.start().await.unwrap();
+        let before = SETTLED.load(Ordering::SeqCst);
         let run = world.composer().await.start(gives_up()).await.unwrap();
         assert_eq!(run.result().await.unwrap().unwrap(), "time");
+        assert!(SETTLED.load(Ordering::SeqCst) > before, "the lost branch is still there");
+        assert_eq!(world.effects.count("begun"), 1);
         assert_eq!(
             projection(&run).await,
             ["started gives_up", "timer_set sleep", "timer_fired", "run_completed"]
