@@ -119,7 +119,7 @@ async fn open(url: &str, schema: &str) -> Result<Opened, Error> {
 /// The median time in which one due run is claimed, in milliseconds.
 async fn claims(opened: &Opened) -> Result<f64, Error> {
     let mut times = vec![];
-    for claim_id in 0..CLAIMS {
+    for _ in 0..CLAIMS {
         let now = opened.store.now().await?;
         let run = NewRun {
             run_id: RunId::new(now),
@@ -134,7 +134,6 @@ async fn claims(opened: &Opened) -> Result<f64, Error> {
         opened.store.start(&run, IdPolicy::UseExisting, None).await?;
         let claim = Claim {
             session: opened.session,
-            claim_id: claim_id as i64,
             build: "bench".into(),
             workflows: vec![nap::NAME.into()],
             limit: 100,

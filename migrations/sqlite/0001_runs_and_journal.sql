@@ -12,7 +12,6 @@ create table composer_runs (
   status integer not null check (status between 1 and 7),
   epoch integer not null,                     -- the fencing token: one higher at each claim, never reset
   session integer,                            -- the owner; after the end, the one that ended it
-  claim_id integer,                           -- the claim that took the run, chosen by the session
   taken_over integer not null default 0,      -- whether that claim took it from a dead session
   due_at integer,                             -- while pending or parked
   deadline integer,                           -- when the run's own timeout ends it

@@ -59,7 +59,6 @@ async fn session(store: &dyn Store) -> SessionId {
 fn claim_of(session: SessionId) -> Claim {
     Claim {
         session,
-        claim_id: 7,
         build: "b1".into(),
         workflows: vec!["order".into()],
         limit: 100,

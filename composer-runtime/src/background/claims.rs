@@ -19,18 +19,16 @@ const LOCKED: Duration = Duration::from_millis(50);
 
 /// Claims until the host drains or its session is lost.
 pub(super) async fn run(host: Arc<Host>, hints: Arc<Hints>) {
-    let mut claim_id = 0;
     let workflows = host.registry.workflows();
     if workflows.is_empty() {
         return;
     }
     while !host.is_draining() && !host.session.is_lost() {
-        claim_id += 1;
         let limit = host.room().min(BATCH);
         let claimed = if limit == 0 {
             Some(vec![])
         } else {
-            ask(&host, "claiming runs failed; trying again", claim(&host, claim_id, limit)).await
+            ask(&host, "claiming runs failed; trying again", claim(&host, limit)).await
         };
         let full = claimed.as_ref().is_some_and(|claimed| claimed.len() == limit && limit > 0);
         if let Some(claimed) = claimed.filter(|claimed| !claimed.is_empty()) {
@@ -42,10 +40,9 @@ pub(super) async fn run(host: Arc<Host>, hints: Arc<Hints>) {
     }
 }
 
-async fn claim(host: &Host, claim_id: i64, limit: usize) -> crate::store::Result<Vec<Claimed>> {
+async fn claim(host: &Host, limit: usize) -> crate::store::Result<Vec<Claimed>> {
     let claim = Claim {
         session: host.session.id(),
-        claim_id,
         build: host.build.clone(),
         workflows: host.registry.workflows(),
         limit,

@@ -381,8 +381,6 @@ pub struct NewSession {
 pub struct Claim {
     /// For whom.
     pub session: SessionId,
-    /// Chosen by the session for this claim, so that it recognises it after a lost answer.
-    pub claim_id: i64,
     /// Its build: stuck runs are offered to others than the one that failed them.
     pub build: String,
     /// The workflows it hosts.
@@ -631,7 +629,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     // ---- a worker's side
 
     /// Takes due runs for a session: pending and parked ones whose time has come, parked ones with mail, those of
-    /// dead sessions, stuck ones that another build failed. Raises each epoch by one. Nothing for a dead session.
+    /// dead sessions, stuck ones that another build failed. Raises each epoch by one. Nothing for a dead session. What
+    /// a claim whose answer was lost has taken, [`Store::owned`] tells.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>>;
 
     /// The journals of runs just claimed, whole, in a statement that starts after the claim's commit.

@@ -259,12 +259,15 @@ impl Task {
             let (tenure, reply) = (self.tenure.clone(), self.mailbox.clone());
             self.host.writer.write(RunOp { tenure, prev, entries, end, reply }).await;
         }
+        let alone = todo.start.len() == 1 && self.attempts.is_empty();
         for attempt in todo.start {
-            self.start(attempt);
+            self.start(attempt, alone);
         }
     }
 
-    fn start(&mut self, attempt: Attempt) {
+    /// Begins an attempt. One that is `alone` is polled once on the spot: many are done by then, and are spared a task
+    /// and the way there and back. It holds nobody up, since the run has nothing else to do.
+    fn start(&mut self, attempt: Attempt, alone: bool) {
         let Attempt { activity, attempt } = attempt;
         let step = activity.step.number;
         let Some(entry) = self.host.registry.activity(&activity.step.name) else {
@@ -287,21 +290,25 @@ impl Task {
             attempt,
             scheduled_at: activity.scheduled_at,
         };
-        let (stop, stopped) = oneshot::channel();
-        self.attempts.insert(step, stop);
         self.host.metrics.attempts.add(1);
         if attempt > 1 {
             self.host.metrics.retries.add(1);
         }
         let host = self.host.clone();
-        let mailbox = self.mailbox.clone();
         let entry = *entry;
-        tokio::spawn(async move {
+        let (stop, stopped) = oneshot::channel();
+        let mut body = Box::pin(async move {
             let cx = ActivityCx::new(info, host.registry.states());
             let body = AssertUnwindSafe(with_slot(&host, entry, cx, activity, stopped)).catch_unwind();
-            let end = body.await.unwrap_or_else(|panic| AttemptEnd::Panicked(activity::panic_text(panic)));
-            let _ = mailbox.send(Note::Attempt { step, attempt, end });
+            body.await.unwrap_or_else(|panic| AttemptEnd::Panicked(activity::panic_text(panic)))
         });
+        let mailbox = self.mailbox.clone();
+        let report = move |end| drop(mailbox.send(Note::Attempt { step, attempt, end }));
+        if alone && let Some(end) = (&mut body).now_or_never() {
+            return report(end);
+        }
+        self.attempts.insert(step, stop);
+        tokio::spawn(async move { report(body.await) });
     }
 
     /// Parks the run, or gives it back.

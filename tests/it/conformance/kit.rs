@@ -66,7 +66,6 @@ pub(crate) async fn session_of(store: &dyn Store, build: &str, workflows: &[&str
 pub(crate) fn claim_for(session: SessionId) -> Claim {
     Claim {
         session,
-        claim_id: 1,
         build: BUILD.into(),
         workflows: vec!["order".into()],
         limit: 10,

@@ -85,7 +85,6 @@ pub(super) const CLAIM: &str = sql!(
       status = iif(t.struck, 4, 2),
       epoch = epoch + 1,
       session = iif(t.struck, null, $1),
-      claim_id = $7,
       taken_over = t.dead,
       strikes = t.strikes,
       seen = iif(t.dead, t.length, iif(status = 4, null, seen)),
@@ -223,7 +222,6 @@ impl SqliteStore {
             i64::try_from(claim.limit).unwrap_or(i64::MAX),
             micros(claim.stuck_backoff),
             i64::from(claim.max_strikes),
-            claim.claim_id,
         ];
         let rows = self.write.script(CLAIM, args).await?;
         let mut claimed =
