@@ -214,6 +214,8 @@ promise! {
             let neighbour = decided(runs[1], neighbour.prev, vec![done(next, "n")]);
             assert_eq!(write(&*store, me, vec![part, neighbour]).await, [Written::Fenced, Written::Accepted]);
         }
+        let alone = decided(runs[0], 2, vec![done(3, "3")]);
+        assert_eq!(write(&*store, me, vec![alone]).await, [Written::Fenced]);
         assert_eq!((seqs(&*store, runs[0].0).await, status(&*store, runs[0].0).await), (vec![1], Status::Running));
     }
 }

@@ -20,6 +20,7 @@ const MONTHS: usize = 24;
 /// The statements that write a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Writes {
+    pub(super) step: Sql,
     pub(super) steps: Sql,
     pub(super) mixed: Sql,
     pub(super) mailless: Sql,
@@ -33,6 +34,7 @@ impl Writes {
             fill(&tables.replace("{s}.journal", &format!("{{s}}.journal_{name}")), schema)
         };
         Self {
+            step: of(journal::WRITE_STEP),
             steps: of(journal::WRITE_STEPS),
             mixed: of(&journal::write_mixed(true)),
             mailless: of(&journal::write_mixed(false)),

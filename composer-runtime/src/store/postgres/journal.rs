@@ -2,8 +2,8 @@
 //!
 //! A batch is one statement. Its part `f` locks and checks each run, in the order of the ids and skipping whatever
 //! somebody else locks; every other part reads from `f` alone, so a run's entries, inbox rows and end are written
-//! together or not at all, and a stale owner writes nothing. The statement that carries only steps, one a run, is
-//! the common one and does without joins.
+//! together or not at all, and a stale owner writes nothing. The statements that carry only steps, one a run, are the
+//! common ones and do without joins; a lone step has one without arrays.
 
 use async_trait::async_trait;
 use composer_sdk::{
@@ -28,6 +28,19 @@ use crate::store::{
     Batch, BatchWritten, Codec, End, Epoch, JournalConn, NewRun, Result, RunBatch, SessionId, Settled,
     Status, StoreError, Written,
 };
+
+/// One entry of one run: [`Shape::Step`], what a lone run writes again and again. It says by its count of rows whether
+/// it was accepted.
+pub(super) const WRITE_STEP: &str = "\
+with f as materialized (
+    select from {s}.runs r
+     where r.run_id = $2 and r.epoch = $3 and r.session = $1 and r.status + 0 = 2
+       and case when $4::int = 1 then true
+                else exists (select from {s}.journal p where p.run_id = $2 and p.seq = $4::int - 1 offset 0) end
+       for no key update skip locked
+)
+insert into {s}.journal (run_id, seq, epoch, at, kind, meta, payload)
+select $2, $4::int, $3, $5, $6, $7, $8 from f";
 
 /// One entry for each run: [`Shape::Steps`].
 pub(super) const WRITE_STEPS: &str = "\
@@ -249,6 +262,7 @@ impl PostgresStore {
             conn: self.open(Role::Writer).await?,
             batches: Batches::new(
                 Writes {
+                    step: self.sql.write_step.clone(),
                     steps: self.sql.write_steps.clone(),
                     mixed: self.sql.write_mixed.clone(),
                     mailless: self.sql.write_mailless.clone(),
@@ -277,6 +291,8 @@ pub(super) struct PostgresJournal {
 
 /// Which statement a batch needs.
 enum Shape {
+    /// One entry of one run, and nothing else.
+    Step,
     /// One entry a run, none from the inbox, no end, no start.
     Steps,
     /// New runs alone.
@@ -293,6 +309,7 @@ impl Shape {
         };
         match (batch.starts.is_empty(), batch.runs.is_empty()) {
             (false, true) => Shape::Starts,
+            (true, _) if batch.runs.iter().all(step) && batch.runs.len() == 1 => Shape::Step,
             (true, _) if batch.runs.iter().all(step) => Shape::Steps,
             _ => Shape::Mixed,
         }
@@ -328,6 +345,7 @@ impl JournalConn for PostgresJournal {
     async fn write(&mut self, session: SessionId, batch: &Batch) -> Result<BatchWritten> {
         let writes = self.batches.of(&mut self.conn, batch).await.map_err(nothing_was_written)?;
         let counts = match Shape::of(batch) {
+            Shape::Step => self.write_step(&writes.step, session, batch).await?,
             Shape::Steps => self.write_steps(&writes.steps, session, batch).await?,
             Shape::Starts => self.write_starts(&writes.starts, session, batch).await?,
             Shape::Mixed => self.write_mixed(&writes, session, batch).await?,
@@ -416,6 +434,32 @@ fn whole(batch: &Batch, counts: &Counts) -> Result<()> {
 }
 
 impl PostgresJournal {
+    async fn write_step(&mut self, sql: &Sql, session: SessionId, batch: &Batch) -> Result<Counts> {
+        let run = &batch.runs[0];
+        let mut entry = Entries::of(batch.runs.iter(), &self.codec);
+        let written = query(sql)
+            .bind(session.0)
+            .bind(run.run_id.as_uuid())
+            .bind(run.epoch.0)
+            .bind(entry.seq[0])
+            .bind(entry.at[0])
+            .bind(entry.kind[0])
+            .bind(std::mem::take(&mut entry.meta[0]))
+            .bind(entry.payload[0].take())
+            .execute(&mut self.conn)
+            .await
+            .map_err(classify)?
+            .rows_affected() as i64;
+        Ok(Counts {
+            started: 0,
+            started_at: Timestamp::from_micros(0),
+            runs: written,
+            entries: written,
+            ends: 0,
+            accepted: vec![],
+        })
+    }
+
     async fn write_steps(&mut self, sql: &Sql, session: SessionId, batch: &Batch) -> Result<Counts> {
         let runs: Vec<Uuid> = batch.runs.iter().map(|run| run.run_id.as_uuid()).collect();
         let epochs: Vec<i64> = batch.runs.iter().map(|run| run.epoch.0).collect();

@@ -123,6 +123,7 @@ statements! {
     next_due = claims::NEXT_DUE,
     unhosted = claims::UNHOSTED,
     page = journal::PAGE,
+    write_step = journal::WRITE_STEP,
     write_steps = journal::WRITE_STEPS,
     write_mixed = journal::write_mixed(true),
     write_mailless = journal::write_mixed(false),
