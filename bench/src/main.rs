@@ -7,7 +7,9 @@
 //! *throughput*: workflows of K no-op steps, C of them at a time, started and awaited. *latency*: the same, one at a
 //! time. *fanout*: one workflow that joins N activities. *recovery*: N workflows of ten 100 ms steps on two worker
 //! processes, one of which is killed in the middle. *parked*: what N waiting runs (100,000) cost a worker. *inserts*: single-row inserts by the same driver on a kept
-//! connection, to hold the others against. Without `--n`, throughput, latency and inserts run for `--secs`.
+//! connection, to hold the others against. Without `--n`, throughput, latency and inserts run for `--secs`. The
+//! worker's runtime has `--threads`: as many as there are cores for latency and inserts, else half of them, since the
+//! database is on the same machine.
 
 mod parked;
 mod recovery;
@@ -63,13 +65,17 @@ impl Args {
         let mut given = std::env::args().skip(1);
         let workload =
             given.next().ok_or("which workload? throughput, latency, fanout, recovery, parked or inserts")?;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        // One run at a time leaves the cores idle: it gets the runtime that `#[tokio::main]` makes. Under load the
+        // database, on the same machine, needs the other half.
+        let lone = matches!(workload.as_str(), "latency" | "inserts");
         let mut args = Self {
             workload,
             n: None,
             k: 10,
             c: 64,
             secs: 5.0,
-            threads: 2,
+            threads: if lone { cores } else { (cores / 2).max(1) },
             url: std::env::var("COMPOSER_URL").unwrap_or_default(),
             schema: "composer".into(),
         };

@@ -5,7 +5,7 @@
 //! that is due by the bound is due by the database, however slow the network (no timer ever fires early).
 
 use std::{
-    sync::Mutex,
+    sync::atomic::{AtomicI64, Ordering},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -14,28 +14,32 @@ use composer_sdk::id::Timestamp;
 /// A lower bound of the database's clock.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    sample: Mutex<(Timestamp, Instant)>,
+    /// Where its steady clock begins.
+    origin: Instant,
+    /// The bound at the origin, in microseconds.
+    offset: AtomicI64,
 }
 
 impl Clock {
     /// From an answer that has just arrived.
     pub(crate) fn new(answer: Timestamp) -> Self {
-        Self { sample: Mutex::new((answer, Instant::now())) }
+        Self { origin: Instant::now(), offset: AtomicI64::new(answer.as_micros()) }
     }
 
     /// The database's clock is at least here.
     pub(crate) fn now(&self) -> Timestamp {
-        let (answer, at) = *self.sample.lock().expect("invariant: nothing panics under this lock");
-        answer.saturating_add(at.elapsed())
+        Timestamp::from_micros(self.offset.load(Ordering::Relaxed)).saturating_add(self.origin.elapsed())
     }
 
     /// Takes a newer answer. The better bound wins, unless the database's clock was set back.
     pub(crate) fn learn(&self, answer: Timestamp) {
         const SET_BACK: Duration = Duration::from_secs(1);
-        let bound = self.now();
-        if answer > bound || bound.since(answer) > SET_BACK {
-            *self.sample.lock().expect("invariant: nothing panics under this lock") =
-                (answer, Instant::now());
+        // Rounded up: the bound must stay one.
+        let passed = self.origin.elapsed().as_micros() as i64 + 1;
+        let offset = answer.as_micros().saturating_sub(passed);
+        let bound = self.offset.fetch_max(offset, Ordering::Relaxed);
+        if bound.saturating_sub(offset) > SET_BACK.as_micros() as i64 {
+            self.offset.store(offset, Ordering::Relaxed);
         }
     }
 }

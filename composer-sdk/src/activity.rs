@@ -188,11 +188,11 @@ pub struct ActivityInfo {
     /// The user's key of that run.
     pub workflow_id: WorkflowId,
     /// The workflow's name.
-    pub workflow: String,
+    pub workflow: &'static str,
     /// The number of the step in that run.
     pub step: u32,
     /// The activity's name.
-    pub name: String,
+    pub name: &'static str,
     /// Which attempt this is, from 1.
     pub attempt: u32,
     /// When the workflow asked.
@@ -249,7 +249,6 @@ pub enum NeedKind {
 pub struct ActivityCx {
     info: ActivityInfo,
     states: Arc<States>,
-    key: String,
     requests: AtomicU32,
     cancelled: AtomicBool,
     waiting: Mutex<Vec<Waker>>,
@@ -258,11 +257,9 @@ pub struct ActivityCx {
 impl ActivityCx {
     /// Of an attempt that is about to be made.
     pub fn new(info: ActivityInfo, states: Arc<States>) -> Arc<Self> {
-        let key = format!("{}-{}", info.run_id, info.step);
         Arc::new(Self {
             info,
             states,
-            key,
             requests: AtomicU32::new(0),
             cancelled: AtomicBool::new(false),
             waiting: Mutex::default(),
@@ -277,16 +274,16 @@ impl ActivityCx {
     }
 
     /// The same on every attempt and redelivery of the call: `{run_id}-{step}`.
-    pub fn idempotency_key(&self) -> &str {
-        &self.key
+    pub fn idempotency_key(&self) -> String {
+        format!("{}-{}", self.info.run_id, self.info.step)
     }
 
     /// The key of the next request that this attempt makes: the activity's own, then `…-2`, `…-3`.
     #[cfg_attr(not(feature = "http"), allow(dead_code))]
     pub(crate) fn next_request_key(&self) -> String {
         match self.requests.fetch_add(1, Ordering::Relaxed) {
-            0 => self.key.clone(),
-            before => format!("{}-{}", self.key, before + 1),
+            0 => self.idempotency_key(),
+            before => format!("{}-{}", self.idempotency_key(), before + 1),
         }
     }
 
@@ -327,7 +324,7 @@ pub fn attempt() -> u32 {
 /// for every other.
 #[track_caller]
 pub fn idempotency_key() -> String {
-    current("idempotency_key").key.clone()
+    current("idempotency_key").idempotency_key()
 }
 
 /// Whether this activity was told to stop.

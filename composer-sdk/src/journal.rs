@@ -7,7 +7,9 @@
 //! The stored form is a promise: a journal that a released version wrote is read by every later one. Fields are
 //! added with a default, never renamed or reused.
 
-use serde::{Deserialize, Serialize};
+use std::{borrow::Cow, fmt, panic::Location, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
     error::Failure,
@@ -94,11 +96,81 @@ pub struct Step {
     /// What kind of thing it is.
     pub kind: StepKind,
     /// The activity's name; `sleep` for a timer.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// Of the input's canonical form.
     pub digest: Digest,
-    /// `file:line` of the call in the build that asked.
-    pub line: String,
+    /// Of the call, in the build that asked.
+    pub line: Place,
+}
+
+/// A place in the source: `file:line`. Costs nothing until somebody reads it.
+#[derive(Clone)]
+pub struct Place(At);
+
+#[derive(Clone)]
+enum At {
+    /// In this build.
+    Here(&'static Location<'static>),
+    /// As a journal says.
+    Read(Arc<str>),
+}
+
+impl Place {
+    /// Whether it is not known.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.0, At::Read(text) if text.is_empty())
+    }
+}
+
+impl From<&'static Location<'static>> for Place {
+    fn from(at: &'static Location<'static>) -> Self {
+        Self(At::Here(at))
+    }
+}
+
+impl From<&str> for Place {
+    fn from(text: &str) -> Self {
+        Self(At::Read(text.into()))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            At::Here(at) => write!(f, "{}:{}", at.file(), at.line()),
+            At::Read(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (At::Here(a), At::Here(b)) => (a.file(), a.line()) == (b.file(), b.line()),
+            (At::Read(a), At::Read(b)) => a == b,
+            _ => self.to_string() == other.to_string(),
+        }
+    }
+}
+
+impl Eq for Place {}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(String::deserialize(from)?.as_str().into())
+    }
 }
 
 /// The kinds of steps.

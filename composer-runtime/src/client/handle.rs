@@ -261,11 +261,11 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
         match &entry.event {
             Event::StepDone { step, attempt, error, gave_up, .. } => {
                 if asked.insert(step.number) {
-                    let (number, name) = (Some(step.number), step.name.clone());
+                    let (number, name) = (Some(step.number), step.name.to_string());
                     lines.push(Line {
                         step: number,
                         name,
-                        detail: step.line.clone(),
+                        detail: step.line.to_string(),
                         ..own("step_scheduled")
                     });
                 }
@@ -277,7 +277,7 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
                 });
                 lines.push(Line {
                     step: Some(step.number),
-                    name: step.name.clone(),
+                    name: step.name.to_string(),
                     attempt: Some(*attempt),
                     detail: format!("{error}{}", why.unwrap_or_default()),
                     ..own(kind)
@@ -285,17 +285,17 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
             }
             Event::AttemptFailed { step, attempt, error, .. } => {
                 if asked.insert(step.number) {
-                    let (number, name) = (Some(step.number), step.name.clone());
+                    let (number, name) = (Some(step.number), step.name.to_string());
                     lines.push(Line {
                         step: number,
                         name,
-                        detail: step.line.clone(),
+                        detail: step.line.to_string(),
                         ..own("step_scheduled")
                     });
                 }
                 lines.push(Line {
                     step: Some(step.number),
-                    name: step.name.clone(),
+                    name: step.name.to_string(),
                     attempt: Some(*attempt),
                     detail: format!("{error} (will be retried)"),
                     ..own("attempt_failed")
@@ -303,7 +303,7 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
             }
             Event::TimerSet { step, due } => lines.push(Line {
                 step: Some(step.number),
-                name: step.name.clone(),
+                name: step.name.to_string(),
                 detail: format!("due {}", due.as_micros()),
                 ..own("timer_set")
             }),

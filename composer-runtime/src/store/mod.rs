@@ -660,7 +660,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     // ---- connections that are owned, not pooled
 
-    /// The journal writer's connection.
+    /// How many connections the journal writer may use at once: one where writes go one after another anyway.
+    fn journal_lanes(&self) -> usize {
+        1
+    }
+
+    /// A connection of the journal writer.
     async fn open_journal(&self) -> Result<Box<dyn JournalConn>>;
 
     /// Opens a session, with the connection that renews its lease. Called on the liveness thread's own runtime.

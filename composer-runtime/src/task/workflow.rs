@@ -130,7 +130,7 @@ impl Task {
             let now = self.host.clock.now();
             self.driver.tick(now);
             let todo = self.driver.take(now);
-            self.act(todo).await;
+            let decided = self.act(todo).await;
             for call in self.driver.take_forgotten() {
                 tracing::warn!(run_id = %self.run_id(), workflow = self.workflow, "{call}");
             }
@@ -146,7 +146,11 @@ impl Task {
             if self.over {
                 return;
             }
-            self.wait().await;
+            if decided {
+                self.listen().await;
+            } else {
+                self.wait().await;
+            }
         }
     }
 
@@ -171,10 +175,16 @@ impl Task {
                 Err(_) => return,
             },
         };
-        let mut next = note;
-        while let Some(note) = next {
+        if let Some(note) = note {
             self.hear(note).await;
-            next = self.notes.try_recv().ok();
+        }
+        self.listen().await;
+    }
+
+    /// Takes everything that has happened by now.
+    async fn listen(&mut self) {
+        while let Ok(note) = self.notes.try_recv() {
+            self.hear(note).await;
         }
     }
 
@@ -246,7 +256,8 @@ impl Task {
         }
     }
 
-    async fn act(&mut self, todo: Todo) {
+    /// Does what the driver says; true when that has decided something already.
+    async fn act(&mut self, todo: Todo) -> bool {
         for step in todo.stop {
             // Without an attempt there is nobody to report that it stopped.
             match self.attempts.remove(&step) {
@@ -260,14 +271,16 @@ impl Task {
             self.host.writer.write(RunOp { tenure, prev, entries, end, reply }).await;
         }
         let alone = todo.start.len() == 1 && self.attempts.is_empty();
+        let mut decided = false;
         for attempt in todo.start {
-            self.start(attempt, alone);
+            decided |= self.start(attempt, alone);
         }
+        decided
     }
 
     /// Begins an attempt. One that is `alone` is polled once on the spot: many are done by then, and are spared a task
-    /// and the way there and back. It holds nobody up, since the run has nothing else to do.
-    fn start(&mut self, attempt: Attempt, alone: bool) {
+    /// and the way there and back; true then. It holds nobody up, since the run has nothing else to do.
+    fn start(&mut self, attempt: Attempt, alone: bool) -> bool {
         let Attempt { activity, attempt } = attempt;
         let step = activity.step.number;
         let Some(entry) = self.host.registry.activity(&activity.step.name) else {
@@ -279,14 +292,15 @@ impl Task {
             // Reported like an attempt that never began, so that the driver's count is right; then the run is stuck.
             let end = AttemptEnd::Interrupted;
             self.driver.give_up(reason);
-            return drop(self.mailbox.send(Note::Attempt { step, attempt, end }));
+            drop(self.mailbox.send(Note::Attempt { step, attempt, end }));
+            return false;
         };
         let info = ActivityInfo {
             run_id: self.run_id(),
             workflow_id: self.workflow_id.clone(),
-            workflow: self.workflow.to_owned(),
+            workflow: self.workflow,
             step,
-            name: activity.step.name.clone(),
+            name: entry.name,
             attempt,
             scheduled_at: activity.scheduled_at,
         };
@@ -302,13 +316,17 @@ impl Task {
             let body = AssertUnwindSafe(with_slot(&host, entry, cx, activity, stopped)).catch_unwind();
             body.await.unwrap_or_else(|panic| AttemptEnd::Panicked(activity::panic_text(panic)))
         });
-        let mailbox = self.mailbox.clone();
-        let report = move |end| drop(mailbox.send(Note::Attempt { step, attempt, end }));
         if alone && let Some(end) = (&mut body).now_or_never() {
-            return report(end);
+            self.driver.attempt_ended(step, attempt, end, self.host.clock.now(), fastrand::f64());
+            return true;
         }
         self.attempts.insert(step, stop);
-        tokio::spawn(async move { report(body.await) });
+        let mailbox = self.mailbox.clone();
+        tokio::spawn(async move {
+            let end = body.await;
+            let _ = mailbox.send(Note::Attempt { step, attempt, end });
+        });
+        false
     }
 
     /// Parks the run, or gives it back.

@@ -34,7 +34,7 @@ pub(super) fn pair_timer(state: &mut State, number: u32, ended: bool) -> Result<
         return Ok(());
     }
     let digest = Digest::of(&Payload::from(b"[]".as_slice()));
-    let recorded = Step { number, kind: StepKind::Timer, name: "sleep".into(), digest, line: String::new() };
+    let recorded = Step { number, kind: StepKind::Timer, name: "sleep".into(), digest, line: "".into() };
     Err(mismatch(state, recorded, ended))
 }
 

@@ -69,9 +69,9 @@ impl Leaf {
                 let step = Step {
                     number: self.number,
                     kind: ask.kind,
-                    name: ask.name.to_owned(),
+                    name: ask.name.into(),
                     digest: ask.digest,
-                    line: super::run::line(self.at),
+                    line: self.at.into(),
                 };
                 self.run.lock().ask(step, ask.work, self.at, waker);
                 self.progress = Progress::Asked;

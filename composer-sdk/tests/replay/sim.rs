@@ -69,9 +69,9 @@ pub(crate) fn attempt(entry: ActivityEntry, step: &Step, input: &Payload, attemp
     let info = ActivityInfo {
         run_id: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
         workflow_id: "id".parse().unwrap(),
-        workflow: "w".into(),
+        workflow: "w",
         step: step.number,
-        name: step.name.clone(),
+        name: entry.name,
         attempt,
         scheduled_at: Timestamp::from_micros(STARTED),
     };
@@ -191,7 +191,7 @@ impl Sim {
     pub(crate) fn carry_out(&mut self, step: u32) {
         match self.open[&step].clone() {
             Command::RunActivity { step, input, attempts, .. } => {
-                let entry = self.activities[step.name.as_str()];
+                let entry = self.activities[&*step.name];
                 if self.random.below(4) == 0 {
                     self.happen(failed_attempt(&step, attempts + 1));
                 }

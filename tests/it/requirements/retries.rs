@@ -57,7 +57,7 @@ struct Tries(Arc<Mutex<BTreeMap<String, u32>>>);
 impl Tries {
     /// One more of the activity that asks.
     fn count(&self) {
-        *self.0.lock().unwrap().entry(activity::info().name).or_default() += 1;
+        *self.0.lock().unwrap().entry(activity::info().name.to_owned()).or_default() += 1;
     }
 
     fn of(&self, name: &str) -> u32 {

@@ -75,6 +75,9 @@ impl Store for Hooked {
     fn location(&self) -> String {
         self.store.location()
     }
+    fn journal_lanes(&self) -> usize {
+        self.store.journal_lanes()
+    }
     async fn open_journal(&self) -> Result<Box<dyn JournalConn>> {
         (self.hook)("open_journal").await?;
         Ok(Box::new(HookedConn { hook: self.hook.clone(), conn: self.store.open_journal().await? }))

@@ -439,6 +439,10 @@ impl Store for PostgresStore {
         self.end_session(session).await
     }
 
+    fn journal_lanes(&self) -> usize {
+        2
+    }
+
     async fn open_journal(&self) -> Result<Box<dyn JournalConn>> {
         Ok(Box::new(self.journal_conn().await?))
     }

@@ -71,9 +71,9 @@ fn perform(attempt: &Attempt) -> AttemptEnd {
     let info = ActivityInfo {
         run_id: RunId::new(at(0)),
         workflow_id: RunId::new(at(0)).into(),
-        workflow: "w".into(),
+        workflow: "w",
         step: attempt.activity.step.number,
-        name: attempt.activity.step.name.clone(),
+        name: "double",
         attempt: attempt.attempt,
         scheduled_at: attempt.activity.scheduled_at,
     };
