@@ -12,6 +12,7 @@ mod host;
 mod hub;
 mod journal_writer;
 mod lease;
+mod lists;
 mod metrics;
 mod registry;
 mod session;
@@ -22,6 +23,7 @@ mod worker;
 pub use crate::{
     client::{Composer, ComposerBuilder, Json, Line, Returns, RunHandle, Start},
     error::Error,
+    lists::{Activities, Workflows},
     metrics::Counts,
     store::{Codec, IdPolicy, MessageContent, RunFilter, RunRow, SessionId, Status, StoreError},
     worker::{Worker, WorkerBuilder},

@@ -25,6 +25,7 @@ use crate::{
     config::Limits,
     error::Error,
     host::{Host, Parts},
+    lists::{Activities, Workflows},
     metrics::Counts,
     registry::Registry,
     session::Session,
@@ -70,6 +71,18 @@ impl WorkerBuilder {
     /// Runs an activity.
     pub fn activity<A: Activity>(mut self) -> Self {
         self.activities.push(ActivityEntry::of::<A>());
+        self
+    }
+
+    /// Hosts several workflows, given as a tuple: `.workflows::<(buy, cancel_order)>()`.
+    pub fn workflows<W: Workflows>(mut self) -> Self {
+        self.workflows.extend(W::entries());
+        self
+    }
+
+    /// Runs several activities, given as a tuple: `.activities::<(charge_card, refund)>()`.
+    pub fn activities<A: Activities>(mut self) -> Self {
+        self.activities.extend(A::entries());
         self
     }
 

@@ -167,6 +167,40 @@ impl<A: Activity> Call<A> {
     }
 }
 
+impl<A: Activity> Call<A> {
+    /// Hands the call to the run as a step to undo what follows.
+    pub(crate) fn undo_in(mut self, run: &Arc<Run>) {
+        let input = std::mem::replace(&mut self.input, Ok(Payload::from(Vec::new())));
+        let options = match std::mem::replace(&mut self.options, Options::Default) {
+            Options::Activity(set) => *set,
+            _ => A::options(),
+        };
+        match std::mem::replace(&mut self.origin, Origin::Inert) {
+            Origin::Workflow(leaf) if Arc::ptr_eq(leaf.run(), run) && !leaf.is_asked() => match input {
+                Ok(input) => leaf.compensate(Ask {
+                    kind: StepKind::Undo,
+                    name: A::NAME,
+                    digest: Digest::of(&input),
+                    work: Work::Activity { input, options },
+                }),
+                Err(failure) => run.fail(failure),
+            },
+            Origin::Inert => {}
+            _ => {
+                let words = format!(
+                    "`compensate` was given a call of `{}` ({}) that was polled already, or built elsewhere: build it in \
+                     the argument, `compensate({}(..))`",
+                    A::NAME,
+                    self.line(),
+                    A::NAME
+                );
+                run.refuse(words.clone());
+                panic!("{words}")
+            }
+        }
+    }
+}
+
 /// Where a call is awaited, as seen from where it was built.
 enum Place {
     /// In its own run.

@@ -184,6 +184,8 @@ pub enum StepKind {
     Timer,
     /// A child workflow.
     Child,
+    /// An activity that undoes another: recorded by `compensate`, run when the run or its scope fails.
+    Undo,
 }
 
 /// Why the last error of an activity was the last.

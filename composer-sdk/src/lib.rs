@@ -54,6 +54,8 @@
 //! | activity code: attempt, idempotency key, cancellation | [`mod@activity`] |
 //! | HTTP with the activity's idempotency key (feature `http`) | `http` |
 //! | telling a run something | [`Signal`] |
+//! | undoing what was done | [`saga`] |
+//! | cancelling | [`workflow::shield`], [`workflow::cancelled`] |
 //! | errors | [`Error`], [`Failure`], [`ResultExt`] |
 //! | retries and timeouts | [`options`] |
 //! | running a workflow against a journal | [`replay`] |
@@ -77,6 +79,7 @@ pub mod options;
 pub mod payload;
 pub mod prelude;
 pub mod replay;
+pub mod saga;
 pub mod select;
 pub mod workflow;
 

@@ -12,6 +12,7 @@ pub use crate::{
     error::{Error, Failure, Result, ResultExt},
     join,
     message::Signal,
+    saga::compensate,
     select, try_join, workflow,
     workflow::{DurationExt, sleep},
 };

@@ -135,6 +135,25 @@ fn the_activities_of_the_book_do_what_it_says() {
 }
 
 #[test]
+fn the_sagas_of_the_book_undo_what_it_says() {
+    let folder = Folder::new();
+    let output = example("sagas").env("TMPDIR", folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [
+            "booked: hold seat 7, charge 4900, print the ticket of seat 7",
+            "the limit of the card is 1,000",
+            "undone: hold seat 8, charge 490000, refund 490000, free seat 8",
+            "seat Some(14): hold seat 13, free seat 13, hold seat 14, charge 4900",
+            "cancelled: the customer stays at home",
+            "undone: charge 4900, print the ticket of seat 9, make the ticket of seat 9 void, refund 4900",
+        ]
+    );
+}
+
+#[test]
 fn the_code_in_the_readme_is_that_of_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).expect("there is a README.md");

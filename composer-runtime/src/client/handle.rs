@@ -6,7 +6,7 @@ use composer_sdk::{
     Workflow,
     error::Failure,
     id::{RunId, Timestamp, WorkflowId},
-    journal::{Entry, Event, Outcome},
+    journal::{Entry, Event, Outcome, StepKind},
     message::Signal,
     payload::Payload,
 };
@@ -230,8 +230,9 @@ pub struct Line {
     pub seq: Option<u32>,
     /// When.
     pub at: Timestamp,
-    /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `attempt_failed`, `timer_set`,
-    /// `timer_fired`, `signal`, `cancel_requested`, `run_timed_out`, `run_completed`, `run_failed`, `run_cancelled`.
+    /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `undo_completed`, `undo_failed`,
+    /// `attempt_failed`, `timer_set`, `timer_fired`, `signal`, `cancel_requested`, `run_timed_out`, `run_completed`,
+    /// `run_failed`, `run_cancelled`.
     pub kind: &'static str,
     /// The step's number.
     pub step: Option<u32>,
@@ -269,7 +270,12 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
                         ..own("step_scheduled")
                     });
                 }
-                let kind = if error.is_empty() { "step_completed" } else { "step_failed" };
+                let kind = match (step.kind, error.is_empty()) {
+                    (StepKind::Undo, true) => "undo_completed",
+                    (StepKind::Undo, false) => "undo_failed",
+                    (_, true) => "step_completed",
+                    (_, false) => "step_failed",
+                };
                 let why = gave_up.map(|why| match why {
                     composer_sdk::journal::GaveUp::Permanent => " (not retryable)",
                     composer_sdk::journal::GaveUp::Attempts => " (attempts used up)",

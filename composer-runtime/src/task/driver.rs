@@ -6,14 +6,14 @@
 //!
 //! * *Durable before visible*: an attempt starts only when every entry that was decided before it is durable.
 //! * *One order*: entries leave in the order in which the workflow saw them; nothing is delivered past a decision.
-//! * *No open step at the end*: what is under way when the workflow ends is stopped, and settles, before the end is
-//!   written.
+//! * *No open step at the end*: what is under way when the workflow ends is stopped, and settles, before the first undo
+//!   step begins and before the end is written.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use composer_sdk::{
     id::Timestamp,
-    journal::{Entry, Event, Outcome, Step},
+    journal::{Entry, Event, Outcome, Step, StepKind},
     options::ActivityOptions,
     payload::Payload,
     replay::{Command, Finished, FinishedStatus, Machine, Progress, Start},
@@ -93,6 +93,8 @@ pub(crate) struct Driver {
     steps: HashMap<u32, Open>,
     /// Waiting steps by the entry that must be durable first; that entry never decreases.
     gated: VecDeque<(u32, u32)>,
+    /// Undo steps that wait until what was stopped has settled.
+    undos: Vec<u32>,
     /// Timers and waiting steps by their instant.
     timers: BTreeSet<(Timestamp, u32)>,
     rests: BTreeSet<(Timestamp, u32)>,
@@ -148,6 +150,7 @@ impl Driver {
             entries: vec![],
             steps: HashMap::new(),
             gated: VecDeque::new(),
+            undos: vec![],
             timers: BTreeSet::new(),
             rests: BTreeSet::new(),
             start: vec![],
@@ -219,7 +222,7 @@ impl Driver {
 
     /// Time has passed: fires what is due, in due order.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) && self.machine.is_some() {
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
             self.deliver(Event::RunTimedOut, now);
         }
         while let Some((due, step)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
@@ -297,10 +300,15 @@ impl Driver {
         // An ended workflow waits for its acknowledgement alone.
         self.machine.as_ref()?;
         let rest = self.rests.first().filter(|_| !self.draining);
-        [self.timers.first().map(|(at, _)| *at), rest.map(|(at, _)| *at), self.deadline]
+        [self.timers.first().map(|(at, _)| *at), rest.map(|(at, _)| *at), self.deadline()]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// The run's own deadline, while that can still change how it ends.
+    fn deadline(&self) -> Option<Timestamp> {
+        self.deadline.filter(|_| self.machine.as_ref().is_some_and(|machine| !machine.is_ending()))
     }
 
     /// Whether nothing is under way and nothing is on its way to the journal. A run whose workflow has ended never
@@ -314,7 +322,7 @@ impl Driver {
 
     /// For a run that is let go: when it is due again, or `Err` when it has something to do at once.
     pub(crate) fn due(&self) -> Result<Option<Timestamp>, AtOnce> {
-        if !self.gated.is_empty() || !self.start.is_empty() {
+        if !self.gated.is_empty() || !self.undos.is_empty() || !self.start.is_empty() {
             return Err(AtOnce);
         }
         let instants = [self.timers.first().map(|(at, _)| *at), self.rests.first().map(|(at, _)| *at)];
@@ -428,8 +436,15 @@ impl Driver {
                 Some(Open::Waiting { not_before: Some(at), .. }) if *at > now => {
                     self.rests.insert((*at, step));
                 }
+                Some(Open::Waiting { activity, .. }) if activity.step.kind == StepKind::Undo => {
+                    self.undos.push(step);
+                }
                 _ => self.begin(step),
             }
+        }
+        let settled = || !self.steps.values().any(|open| matches!(open, Open::Stopping));
+        if !self.draining && !self.undos.is_empty() && settled() {
+            std::mem::take(&mut self.undos).into_iter().for_each(|step| self.begin(step));
         }
     }
 

@@ -130,9 +130,9 @@ fn attempt(number: u32) -> Arc<ActivityCx> {
     let info = ActivityInfo {
         run_id,
         workflow_id: run_id.into(),
-        workflow: "order".into(),
+        workflow: "order",
         step: 3,
-        name: "charge".into(),
+        name: "charge",
         attempt: number,
         scheduled_at: Timestamp::from_micros(0),
     };

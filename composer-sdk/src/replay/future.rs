@@ -58,7 +58,7 @@ impl Leaf {
 
     /// Whether this run is being polled; if not, refuses in words. False in `Drop` code, where nothing happens.
     pub(crate) fn is_in_place(&self, what: &str) -> bool {
-        in_place(&self.run, format_args!("{what}"))
+        self.run.is_in_place(what)
     }
 
     /// Asks at the first poll; ready with the answer. The caller has checked that this run is being polled.
@@ -66,14 +66,10 @@ impl Leaf {
         match self.progress {
             Progress::Built => {
                 let (ask, waker) = (ask(), cx.waker().clone());
-                let step = Step {
-                    number: self.number,
-                    kind: ask.kind,
-                    name: ask.name.into(),
-                    digest: ask.digest,
-                    line: self.at.into(),
-                };
-                self.run.lock().ask(step, ask.work, self.at, waker);
+                let Ask { kind, name, digest, work } = ask;
+                let step =
+                    Step { number: self.number, kind, name: name.into(), digest, line: self.at.into() };
+                self.run.lock().ask(step, work, self.at, waker);
                 self.progress = Progress::Asked;
                 Poll::Pending
             }
@@ -96,6 +92,15 @@ impl Leaf {
             }
             Progress::Ready => Poll::Pending,
         }
+    }
+}
+
+impl Leaf {
+    /// Records the step as one to undo what follows, in place of asking for it.
+    pub(crate) fn compensate(self, ask: Ask) {
+        let Ask { kind, name, digest, work } = ask;
+        let step = Step { number: self.number, kind, name: name.into(), digest, line: self.at.into() };
+        self.run.compensate(step, work, self.at);
     }
 }
 
@@ -175,13 +180,15 @@ impl Drop for MailboxLeaf {
         if self.run.drops_here() {
             let (own, next) = self.run.lock().mailboxes.leave(self.name, ticket);
             drop(own);
-            self.run.deliver(next);
+            if let Some(next) = next {
+                self.run.deliver(next);
+            }
         }
     }
 }
 
 /// Whether `run` is being polled by this thread.
-fn in_place(run: &Arc<Run>, what: fmt::Arguments<'_>) -> bool {
+pub(super) fn in_place(run: &Arc<Run>, what: fmt::Arguments<'_>) -> bool {
     if run.is_here() && !std::thread::panicking() {
         return true;
     }

@@ -18,12 +18,14 @@
 //! **What is left to the owner.** To journal before feeding; to drive inside `tokio::task::coop::unconstrained`, since
 //! tokio's cooperative budget makes honest channels look foreign; to start nothing before the whole journal was fed.
 
+mod cancel;
 mod cursor;
 mod determinism;
 mod future;
 mod mailbox;
 mod report;
 mod run;
+mod undo;
 
 use std::{
     any::Any,
@@ -37,6 +39,7 @@ pub use report::{Mismatch, StuckReason};
 
 pub(crate) use future::{Ask, Leaf, MailboxLeaf};
 pub(crate) use run::{Answer, Run, Work, line};
+pub(crate) use undo::Undoing;
 
 use crate::{
     context::{self, Here},
@@ -166,6 +169,10 @@ pub struct Machine {
     begun: bool,
     /// The run is to end in this way.
     stop: Option<(FinishedStatus, Failure)>,
+    /// The body is over, and its undo steps are not.
+    undoing: Option<Finished>,
+    /// Whom the last entry wakes.
+    wakes: Vec<Waker>,
     /// What an error's reason for people mentions.
     last_failed: Option<String>,
     end: Option<Progress>,
@@ -183,6 +190,8 @@ impl Machine {
             dirty: true,
             begun: false,
             stop: None,
+            undoing: None,
+            wakes: Vec::new(),
             last_failed: None,
             end: None,
         }
@@ -200,7 +209,7 @@ impl Machine {
             return;
         }
         match self.accept(entry) {
-            Ok(waker) => self.run.deliver(waker),
+            Ok(()) => self.wakes.drain(..).for_each(|waker| self.run.deliver(waker)),
             Err(mismatch) => self.end = Some(Progress::Stuck(StuckReason::Nondeterminism(mismatch))),
         }
     }
@@ -208,13 +217,14 @@ impl Machine {
     /// Polls the workflow until it waits for the next event, ends, or is stuck.
     pub fn drive(&mut self) -> Progress {
         self.dirty = false;
-        if self.end.is_none() {
+        if self.end.is_none() && self.undoing.is_none() {
             match self.poll_to_quiescence() {
                 Progress::Waiting => return Progress::Waiting,
-                end => self.end = Some(end),
+                end => self.end_body(end),
             }
-            self.run.close();
-            self.drop_body();
+        }
+        if self.end.is_none() {
+            self.end = self.undo();
         }
         match self.end.clone() {
             Some(Progress::Done(finished)) => {
@@ -225,6 +235,11 @@ impl Machine {
             Some(end) => end,
             None => Progress::Waiting,
         }
+    }
+
+    /// Whether the run is on its way to an end that is decided: its own timeout changes nothing any more.
+    pub fn is_ending(&self) -> bool {
+        self.stop.is_some() || self.undoing.is_some() || self.end.is_some()
     }
 
     /// The commands that are new since the last call, in step order. After a replay: everything that is still open,
@@ -268,11 +283,11 @@ impl Machine {
         Observer(self.run.clone())
     }
 
-    /// Applies an entry to the state; returns whom to wake.
-    fn accept(&mut self, entry: &Entry) -> Result<Option<Waker>, Box<Mismatch>> {
-        let ended = self.end.is_some();
+    /// Applies an entry to the state; leaves whom to wake in `wakes`.
+    fn accept(&mut self, entry: &Entry) -> Result<(), Box<Mismatch>> {
+        let ended = self.end.is_some() || self.undoing.is_some();
         let mut state = self.run.lock();
-        let delivered = match &entry.event {
+        let woken = match &entry.event {
             Event::StepDone { step, attempt, error, outcome, .. } => {
                 cursor::pair(&mut state, step, ended)?;
                 if !matches!(outcome, Outcome::Ok(_)) {
@@ -290,11 +305,11 @@ impl Machine {
                 let asked = cursor::pair(&mut state, step, ended)?;
                 asked.attempts = *attempt;
                 asked.retry_at = Some(*retry_at);
-                return Ok(None);
+                return Ok(());
             }
             Event::TimerSet { step, due } => {
                 cursor::pair(&mut state, step, ended)?.arm(*due);
-                return Ok(None);
+                return Ok(());
             }
             Event::TimerFired { step } => {
                 cursor::pair_timer(&mut state, *step, ended)?;
@@ -306,18 +321,21 @@ impl Machine {
                     if reason.is_empty() { "cancelled".to_owned() } else { format!("cancelled: {reason}") };
                 let failure = Failure::new(FailureKind::Cancelled, words);
                 self.stop.get_or_insert((FinishedStatus::Cancelled, failure));
+                self.wakes.extend(state.cancels.request());
                 None
             }
             Event::RunTimedOut => {
                 let failure = Failure::new(FailureKind::TimedOut, "the run took longer than its timeout");
                 self.stop.get_or_insert((FinishedStatus::TimedOut, failure));
+                self.wakes.extend(state.cancels.request());
                 None
             }
         };
         state.now = entry.at;
         state.round += 1;
         self.dirty = true;
-        Ok(delivered)
+        self.wakes.extend(woken);
+        Ok(())
     }
 
     fn poll_to_quiescence(&mut self) -> Progress {
@@ -353,9 +371,9 @@ impl Machine {
 
     /// What ends the run before, between and after polls, whatever its body says.
     fn end_by_state(&mut self) -> Option<Progress> {
-        let (stuck, failed) = {
+        let (stuck, failed, shielded) = {
             let mut state = self.run.lock();
-            (state.stuck.take(), state.failed.take())
+            (state.stuck.take(), state.failed.take(), state.cancels.is_shielded())
         };
         if let Some(reason) = stuck {
             return Some(Progress::Stuck(reason));
@@ -365,7 +383,8 @@ impl Machine {
         }
         let (status, failure) = match failed {
             Some(failure) => (FinishedStatus::Failed, failure),
-            None => self.stop.take()?,
+            None if shielded => return None,
+            None => self.stop.clone()?,
         };
         let reason = Some(failure.message.clone());
         Some(Progress::Done(Finished {
@@ -418,6 +437,35 @@ impl Machine {
             }
         }));
         polled.map_err(words_of)
+    }
+
+    /// The body is over. What it did is undone, unless it ended with a value or is stuck.
+    fn end_body(&mut self, end: Progress) {
+        self.run.close();
+        self.drop_body();
+        match end {
+            Progress::Done(finished)
+                if finished.status != FinishedStatus::Completed && !self.run.lock().undos.is_empty() =>
+            {
+                let wakers = self.run.lock().abandon_body();
+                drop(wakers);
+                self.undoing = Some(finished);
+            }
+            end => self.end = Some(end),
+        }
+    }
+
+    /// Goes on undoing; the end when that is over.
+    fn undo(&mut self) -> Option<Progress> {
+        match self.run.undo(None, None) {
+            Undoing::Running => None,
+            Undoing::Done => self.undoing.take().map(Progress::Done),
+            Undoing::Failed(_) => {
+                let because = self.undoing.take().and_then(|finished| finished.reason).unwrap_or_default();
+                let failed = self.last_failed.take().unwrap_or_default();
+                Some(Progress::Stuck(StuckReason::UndoFailed { failed, because }))
+            }
+        }
     }
 
     /// Drops the body. Its `Drop` code can do nothing durable, and a panic in it ends here.

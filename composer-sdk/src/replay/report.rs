@@ -32,6 +32,13 @@ pub enum StuckReason {
         /// `file:line` of the last step that was asked for; empty before the first.
         line: String,
     },
+    /// An undo step failed for good: the run is not closed as if it had been undone.
+    UndoFailed {
+        /// Which one, and how it failed, in words.
+        failed: String,
+        /// Why the run, or the scope, was being undone.
+        because: String,
+    },
     /// Something was used in a way that cannot be durable.
     Refused(String),
     /// The run's input cannot be read by this build.
@@ -91,6 +98,13 @@ impl fmt::Display for StuckReason {
             ),
             Self::Restless { line } => {
                 write!(f, "the workflow keeps waking itself without asking for anything ({})", After(line))
+            }
+            Self::UndoFailed { failed, because } => {
+                write!(f, "an undo step failed, so what the run did is undone in part only: {failed}")?;
+                if !because.is_empty() {
+                    write!(f, ". It was being undone because: {because}")?;
+                }
+                Ok(())
             }
             Self::Refused(why) => f.write_str(why),
             Self::Undecodable { why, source } => {
@@ -154,6 +168,7 @@ impl fmt::Display for Side<'_> {
             StepKind::Activity => write!(f, "activity `{name}`")?,
             StepKind::Timer => f.write_str("a timer")?,
             StepKind::Child => write!(f, "child workflow `{name}`")?,
+            StepKind::Undo => write!(f, "undo step `{name}`")?,
         }
         if line.is_empty() { Ok(()) } else { write!(f, " ({line})") }
     }

@@ -15,7 +15,9 @@ use std::{
     time::Duration,
 };
 
-use super::{determinism::Streams, mailbox::Mailboxes, report::StuckReason};
+use super::{
+    cancel::Cancels, determinism::Streams, mailbox::Mailboxes, report::StuckReason, undo::UndoStack,
+};
 use crate::{
     context::{self, Here},
     error::Failure,
@@ -54,6 +56,8 @@ pub(super) struct State {
     /// How many futures wait for something durable.
     waiting: usize,
     pub(super) mailboxes: Mailboxes,
+    pub(super) cancels: Cancels,
+    pub(super) undos: UndoStack,
     pub(super) streams: Streams,
     pub(super) now: Timestamp,
     /// Counts the delivered events: tells which steps are new.
@@ -128,6 +132,8 @@ impl Run {
             abandoned: Vec::new(),
             waiting: 0,
             mailboxes: Mailboxes::default(),
+            cancels: Cancels::default(),
+            undos: UndoStack::default(),
             streams: Streams::new(start.run_id),
             now: start.started_at,
             round: 0,
@@ -193,9 +199,14 @@ impl Run {
         context::look(|here| matches!(here, Here::Workflow(run) if std::ptr::eq(&**run, self)))
     }
 
+    /// Whether `what` is polled by this run; if not, refuses in words. False in `Drop` code, where nothing happens.
+    pub(crate) fn is_in_place(self: &Arc<Self>, what: &str) -> bool {
+        super::future::in_place(self, format_args!("{what}"))
+    }
+
     /// Whether what is dropped here is dropped by the run itself, the same way in every life: by its workflow, or by a
     /// waker that the machine wakes. In the `Drop` code of a body that goes, and on other threads, it is not.
-    pub(super) fn drops_here(&self) -> bool {
+    pub(crate) fn drops_here(&self) -> bool {
         let ours = |run: &Arc<Run>| std::ptr::eq(&**run, self);
         !std::thread::panicking()
             && context::look(|here| matches!(here, Here::Workflow(run) | Here::Delivering(run) if ours(run)))
@@ -219,11 +230,9 @@ impl Run {
     }
 
     /// Wakes what an event made ready.
-    pub(super) fn deliver(self: &Arc<Self>, waker: Option<Waker>) {
-        if let Some(waker) = waker {
-            let _here = context::enter(Here::Delivering(self.clone()));
-            waker.wake();
-        }
+    pub(super) fn deliver(self: &Arc<Self>, waker: Waker) {
+        let _here = context::enter(Here::Delivering(self.clone()));
+        waker.wake();
     }
 }
 
@@ -262,11 +271,17 @@ impl State {
 
     /// Whether any future waits for something durable.
     pub(super) fn waits_on_something_durable(&self) -> bool {
-        self.waiting > 0 || self.mailboxes.has_waiters()
+        self.waiting > 0 || self.mailboxes.has_waiters() || self.cancels.has_waiters()
     }
 
     /// Asks for a step: its future was polled for the first time.
-    pub(super) fn ask(&mut self, step: Step, work: Work, at: &'static Location<'static>, waker: Waker) {
+    pub(super) fn ask(
+        &mut self,
+        step: Step,
+        work: Work,
+        at: &'static Location<'static>,
+        waker: impl Into<Option<Waker>>,
+    ) {
         let number = step.number;
         let asked = Asked {
             step,
@@ -279,7 +294,7 @@ impl State {
             retry_at: None,
             armed: false,
             answer: None,
-            waker: Some(waker),
+            waker: waker.into(),
         };
         *self.slot(number).expect("invariant: a step has its number from `number`") =
             Slot::Asked(Box::new(asked));
@@ -315,6 +330,17 @@ impl State {
         asked.answer = Some(answer);
         let waker = asked.waker.take();
         self.waiting -= 1;
+        waker
+    }
+
+    /// The step is not to be begun; returns its waker, to be dropped outside the lock.
+    pub(super) fn forget(&mut self, number: u32) -> Option<Waker> {
+        let asked = self.asked(number)?;
+        let waiting = !asked.abandoned && asked.answer.is_none();
+        let waker = asked.waker.take();
+        self.waiting -= usize::from(waiting);
+        *self.slot(number)? = Slot::Settled;
+        self.abandoned.retain(|abandoned| *abandoned != number);
         waker
     }
 

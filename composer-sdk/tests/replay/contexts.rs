@@ -54,9 +54,9 @@ fn cx() -> Arc<ActivityCx> {
     let info = ActivityInfo {
         run_id: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
         workflow_id: "order-1".parse().unwrap(),
-        workflow: "w".into(),
+        workflow: "w",
         step: 3,
-        name: "a".into(),
+        name: "a",
         attempt: 2,
         scheduled_at: Timestamp::from_micros(5),
     };

@@ -7,6 +7,7 @@ mod combinators;
 mod contexts;
 mod journal_edges;
 mod mismatch;
+mod sagas;
 mod sim;
 mod vocabulary;
 mod wakes;

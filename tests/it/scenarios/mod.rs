@@ -17,6 +17,7 @@ mod macros;
 mod messages;
 mod modes;
 mod payloads;
+mod sagas;
 mod starting;
 mod steps;
 mod timers;

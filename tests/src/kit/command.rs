@@ -37,6 +37,12 @@ pub enum Command {
         /// How many.
         count: u32,
     },
+    /// An effect that undoes what follows; gives null.
+    Undo(Step),
+    /// A part that is undone by itself; gives the list of its values, or the words of its error.
+    Scope(Vec<Command>),
+    /// A part that a cancellation waits for; gives the list of its values.
+    Shield(Vec<Command>),
     /// The run fails with this text.
     Fail(String),
     /// The workflow panics with this text.

@@ -4,7 +4,8 @@ use composer_sdk::{
     id::Timestamp,
     options::Retry,
     prelude::*,
-    workflow::{now, random},
+    saga,
+    workflow::{now, random, shield},
 };
 use futures::future::{BoxFuture, try_join_all};
 use serde_json::{Value, json};
@@ -83,6 +84,15 @@ async fn obey_one(command: Command) -> Result<Value> {
             let steps = (0..count).map(|n| call(super::step(format!("{name}-{n}"))));
             json!(try_join_all(steps).await?)
         }
+        Command::Undo(step) => {
+            compensate(call(step));
+            Value::Null
+        }
+        Command::Scope(part) => match saga::scope(obey(part)).await {
+            Ok(values) => json!(values),
+            Err(error) => json!(error.to_string()),
+        },
+        Command::Shield(part) => json!(shield(obey(part)).await?),
         Command::Fail(text) => return Err(Error::new(text)),
         Command::Panic(text) => panic!("{text}"),
         Command::Note(name) => {

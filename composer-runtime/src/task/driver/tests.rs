@@ -41,6 +41,12 @@ async fn nap() -> u32 {
 }
 
 #[workflow]
+async fn saga() -> Result<u32> {
+    compensate(double(3));
+    double(1).await
+}
+
+#[workflow]
 async fn both() -> Result<u32> {
     let (a, b) = join!(double(1), double(2));
     Ok(a? + b?)
@@ -351,4 +357,38 @@ fn a_step_whose_time_was_over_before_it_began_says_so() {
     };
     assert_eq!(gave_up, Some(composer_sdk::journal::GaveUp::Time));
     assert!(error.contains("before attempt 3 began"), "{error}");
+}
+
+#[test]
+fn an_undo_step_begins_only_when_what_it_undoes_has_stopped() {
+    let mut driver = fresh::<saga>("[]");
+    let step = driver.take(at(0)).start.remove(0);
+    let content = MessageContent::Cancel { reason: String::new() };
+    driver.mail(vec![Message { id: 1, run_id: RunId::new(at(0)), content }], at(1));
+    let cancelled = driver.take(at(1));
+    assert_eq!(cancelled.stop, [2]);
+    driver.written(1, at(1));
+    assert!(driver.take(at(1)).start.is_empty(), "the step is still under way");
+    let undo = report(&mut driver, &step, AttemptEnd::Interrupted, at(2)).start.remove(0);
+    assert_eq!(undo.activity.step.number, 1);
+    let end = report(&mut driver, &undo, perform(&undo), at(3)).write.unwrap().end;
+    assert!(matches!(end, Some(End::Closed { status: Status::Cancelled, .. })), "{end:?}");
+}
+
+#[test]
+fn a_run_that_is_being_undone_is_past_its_deadline_once() {
+    let mut driver = Driver::new(start::<saga>("[]"), &[], at(0), Some(at(10)), "build".into());
+    let step = driver.take(at(0)).start.remove(0);
+    driver.tick(at(10));
+    driver.tick(at(11));
+    assert_eq!(seqs(&driver.take(at(11))), [1]);
+    assert_eq!(driver.next_instant(), None);
+    driver.written(1, at(11));
+    let undo = report(&mut driver, &step, AttemptEnd::Interrupted, at(12)).start.remove(0);
+    let Some(End::Closed { status: Status::Failed, reason: Some(reason), .. }) =
+        report(&mut driver, &undo, perform(&undo), at(13)).write.unwrap().end
+    else {
+        panic!("it timed out")
+    };
+    assert!(reason.contains("timeout"), "{reason}");
 }
