@@ -173,7 +173,7 @@ fn workflow_impl(model: &Model) -> TokenStream {
         .as_ref()
         .map(|version| quote!(const VERSION: ::core::primitive::u32 = #version;));
     let input = hidden("input");
-    let (decode, body) = (decode(model), boxed_body(model));
+    let (decode, body) = (decode(model, |_| true), boxed_body(model));
     quote! {
         #(#all)*
         impl ::composer_sdk::Workflow for #name {
@@ -192,10 +192,38 @@ fn workflow_impl(model: &Model) -> TokenStream {
 fn activity_impl(model: &Model) -> TokenStream {
     let (all, name) = (&model.attrs.all, definition_name(model));
     let (options, retryable, needs) = (options::options(model), options::retryable(model), needs(model));
-    let body = if model.blocking { blocking_body(model) } else { async_body(model) };
+    let (lends, body) = (lends(model), if model.blocking { blocking_body(model) } else { async_body(model) });
     quote! {
         #(#all)*
         impl ::composer_sdk::Activity for #name { #options #retryable #needs #body }
+        #lends
+    }
+}
+
+/// Lends the arguments to whatever stands in for the function.
+fn lends(model: &Model) -> TokenStream {
+    let (all, name) = (&model.attrs.all, definition_name(model));
+    let (input, to, f, r) = (hidden("input"), hidden("to"), hidden("F"), hidden("R"));
+    // A list of parameter types has no place for a `#[cfg]`: then the list is lent as it is stored.
+    let conditional = model.arguments().any(|param| !param.cfgs.is_empty());
+    let (types, decode, values) = if conditional {
+        (vec![quote!(&::composer_sdk::__private::Payload)], TokenStream::new(), vec![input.to_token_stream()])
+    } else {
+        let types = model.arguments().map(|param| param.written.ty.to_token_stream()).collect();
+        let is_argument = |param: &Param| param.role == Role::Argument;
+        (types, decode(model, is_argument), values(model, is_argument))
+    };
+    quote! {
+        #(#all)*
+        impl<#f: ::core::ops::FnMut(#(#types),*) -> #r, #r> ::composer_sdk::__private::Lends<#f, #r> for #name {
+            fn lend(
+                #input: &::composer_sdk::__private::Payload,
+                #to: &mut #f,
+            ) -> ::core::result::Result<#r, ::composer_sdk::Failure> {
+                #decode
+                ::core::result::Result::Ok(#to(#(#values),*))
+            }
+        }
     }
 }
 
@@ -215,7 +243,7 @@ fn needs(model: &Model) -> Option<TokenStream> {
 
 fn async_body(model: &Model) -> TokenStream {
     let (input, env) = (hidden("input"), hidden("env"));
-    let (decode, body) = (decode(model), boxed_body(model));
+    let (decode, body) = (decode(model, |_| true), boxed_body(model));
     quote! {
         fn body<'a>(
             #input: &::composer_sdk::__private::Payload,
@@ -229,7 +257,7 @@ fn async_body(model: &Model) -> TokenStream {
 
 fn blocking_body(model: &Model) -> TokenStream {
     let (input, env) = (hidden("input"), hidden("env"));
-    let (decode, call) = (decode(model), call(model));
+    let (decode, call) = (decode(model, |_| true), call(model));
     quote! {
         const BLOCKING: ::core::primitive::bool = true;
         fn body_blocking(
@@ -243,9 +271,9 @@ fn blocking_body(model: &Model) -> TokenStream {
 }
 
 /// Binds each parameter to its value.
-fn decode(model: &Model) -> TokenStream {
+fn decode(model: &Model, wanted: impl Fn(&Param) -> bool) -> TokenStream {
     let (args, input, env) = (hidden("args"), hidden("input"), hidden("env"));
-    let values = model.params.iter().enumerate().map(|(index, param)| {
+    let values = model.params.iter().enumerate().filter(|(_, param)| wanted(param)).map(|(index, param)| {
         let (Param { cfgs, label, .. }, name) = (param, value_name(index));
         let (ty, by_ref) = param.owned();
         let value = match (param.role, by_ref) {
@@ -276,13 +304,19 @@ fn boxed_body(model: &Model) -> TokenStream {
 }
 
 fn call(model: &Model) -> TokenStream {
-    let name = definition_name(model);
-    let args = model.params.iter().enumerate().map(|(index, param)| {
+    let (name, values) = (definition_name(model), values(model, |_| true));
+    quote!(Self::#name(#(#values),*))
+}
+
+/// The bound values, as the function takes them.
+fn values(model: &Model, wanted: impl Fn(&Param) -> bool) -> Vec<TokenStream> {
+    let params = model.params.iter().enumerate().filter(|(_, param)| wanted(param));
+    let values = params.map(|(index, param)| {
         let (cfgs, name) = (&param.cfgs, value_name(index));
         let value = if param.owned().1 { quote!(&*#name) } else { name.to_token_stream() };
         quote!(#(#cfgs)* #value)
     });
-    quote!(Self::#name(#(#args),*))
+    values.collect()
 }
 
 /// What takes an argument across the journal; the place where its type is checked, at its own tokens.

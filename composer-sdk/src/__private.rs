@@ -13,7 +13,7 @@ pub use crate::{
         OpaqueProbe, PlainProbe, Probe, ResultProbe, TypedProbe, assert_journaled, assert_output,
         assert_state, picked, retry_on,
     },
-    definition::{BodyFuture, Definition, Env, Judgement, Role},
+    definition::{BodyFuture, Definition, Env, Judgement, Lends, Role},
     journal::Outcome,
     options::{ActivityOptions, Retry},
     payload::{Arg, Args, Given, Payload, arg, arg_ref},

@@ -22,7 +22,7 @@ use std::{
 pub use crate::definition::Activity;
 use crate::{
     context::{self, Here},
-    definition::{BodyFuture, Env},
+    definition::{BodyFuture, Env, Lends},
     error::{Failure, met_while},
     id::{RunId, Timestamp, WorkflowId},
     journal::Outcome,
@@ -141,7 +141,8 @@ pub struct Attempted {
 }
 
 impl Attempted {
-    fn of<A: Activity>(output: &A::Output) -> Self {
+    /// What a worker makes of an activity's result.
+    pub fn of<A: Activity>(output: &A::Output) -> Self {
         let (outcome, marks) = met_while(|| A::encode(output));
         match outcome {
             Outcome::Failed(failure) => Self::refused(failure),
@@ -151,6 +152,17 @@ impl Attempted {
                 Self { outcome, error: A::judge(output).error, retry }
             }
         }
+    }
+
+    /// One attempt in which a closure of the activity's own arguments stands in for it: for tests. A panic unwinds to
+    /// the caller.
+    #[doc(hidden)]
+    pub fn by<A, F>(input: &Payload, cx: Arc<ActivityCx>, stand_in: &mut F) -> Self
+    where
+        A: Activity + Lends<F, A::Output>,
+    {
+        let _here = context::enter(Here::Activity(cx));
+        A::lend(input, stand_in).map_or_else(Self::refused, |output| Self::of::<A>(&output))
     }
 
     fn refused(failure: Failure) -> Self {

@@ -155,6 +155,18 @@ pub trait Activity: Definition {
     }
 }
 
+/// An activity whose arguments, as they are declared, are those of `F`.
+///
+/// A parameter and no associated type, so that a public function may have arguments of private types.
+#[doc(hidden)]
+pub trait Lends<F, R> {
+    /// Lends journaled arguments to a closure: `#[state]` is not among them.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn lend(input: &Payload, to: &mut F) -> Result<R, Failure>;
+}
+
 /// A `#[workflow]` function.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a workflow",

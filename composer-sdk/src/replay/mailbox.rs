@@ -35,6 +35,14 @@ impl Mailboxes {
         self.waiters > 0
     }
 
+    /// The names on which any wait is without a value, sorted.
+    pub(super) fn awaited(&self) -> Vec<String> {
+        let waiting = self.by_name.iter().filter(|(_, mailbox)| !mailbox.waiting.is_empty());
+        let mut names: Vec<String> = waiting.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// A signal arrived at that place in the journal; returns whom to wake.
     pub(super) fn arrive(&mut self, name: &str, seq: u32, value: Payload) -> Option<Waker> {
         let mailbox = self.of(name);

@@ -267,6 +267,11 @@ impl Machine {
         self.run.lock().mailboxes.has_waiters()
     }
 
+    /// The signals that the workflow waits for, by name, sorted.
+    pub fn awaited_signals(&self) -> Vec<String> {
+        self.run.lock().mailboxes.awaited()
+    }
+
     /// `file:line` of the last step that was asked for; empty before the first.
     pub fn last_line(&self) -> String {
         self.run.last_line()

@@ -9,5 +9,6 @@ mod journal_edges;
 mod mismatch;
 mod sagas;
 mod sim;
+mod stand_ins;
 mod vocabulary;
 mod wakes;

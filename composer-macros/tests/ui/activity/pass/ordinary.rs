@@ -122,6 +122,15 @@ struct Holder {
     call: Call<pay_back>,
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Private(u32);
+
+/// A public function of a program may have private arguments.
+#[activity]
+pub async fn with_private(own: Private, lent: &Private) -> u32 {
+    own.0 + lent.0
+}
+
 fn main() {
     assert_eq!(attempt::<nothing>("[]"), "null");
     assert_eq!(attempt::<unit>("[1]"), "null");
