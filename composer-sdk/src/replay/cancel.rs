@@ -51,6 +51,11 @@ impl Cancels {
         self.waiting.remove(&ticket).flatten()
     }
 
+    /// The wakers of all waits.
+    pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
+        self.waiting.values_mut().filter_map(Option::take)
+    }
+
     pub(super) fn raise_shield(&mut self) {
         self.shields += 1;
     }

@@ -43,6 +43,11 @@ impl Mailboxes {
         names
     }
 
+    /// The wakers of all waits.
+    pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
+        self.by_name.values_mut().flat_map(|mailbox| mailbox.waiting.values_mut().filter_map(Option::take))
+    }
+
     /// A signal arrived at that place in the journal; returns whom to wake.
     pub(super) fn arrive(&mut self, name: &str, seq: u32, value: Payload) -> Option<Waker> {
         let mailbox = self.of(name);

@@ -487,6 +487,9 @@ impl Drop for Machine {
     fn drop(&mut self) {
         self.run.close();
         self.drop_body();
+        // The run's own waker is among them: without this a run would own itself, and never be freed.
+        let wakers = self.run.lock().take_wakers();
+        drop(wakers);
     }
 }
 

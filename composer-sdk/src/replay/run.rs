@@ -333,6 +333,18 @@ impl State {
         waker
     }
 
+    /// Every waker there is, to be dropped outside the lock. Each of them owns the run.
+    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
+        let steps = self.slots.iter_mut().filter_map(|slot| match slot {
+            Slot::Asked(asked) => asked.waker.take(),
+            _ => None,
+        });
+        let mut wakers: Vec<Waker> = steps.collect();
+        wakers.extend(self.mailboxes.take_wakers());
+        wakers.extend(self.cancels.take_wakers());
+        wakers
+    }
+
     /// The step is not to be begun; returns its waker, to be dropped outside the lock.
     pub(super) fn forget(&mut self, number: u32) -> Option<Waker> {
         let asked = self.asked(number)?;

@@ -240,3 +240,23 @@ fn a_waker_whose_drop_drops_a_call_does_not_lock_up() {
     assert_eq!(sim.value::<u32>(), 14);
     sim.check_replays();
 }
+
+#[test]
+fn nothing_is_left_of_a_machine_that_is_dropped_while_it_waits() {
+    static GO: Signal<u32> = Signal::new("go");
+    #[workflow]
+    async fn body() -> u32 {
+        let shielded = workflow::shield(async {
+            workflow::cancelled().await;
+            0
+        });
+        select! { x = add(1, 1) => x, x = GO.recv() => x, x = shielded => x }
+    }
+    let alive = Arc::new(());
+    let kept = alive.clone();
+    let start = composer_sdk::replay::Start { alarm: Arc::new(move || _ = &kept), ..start(body()) };
+    let sim = Sim::new(start, 0).with::<add>();
+    assert_eq!(sim.progress, Progress::Waiting);
+    drop(sim);
+    assert_eq!(Arc::strong_count(&alive), 1, "the run is freed");
+}
