@@ -56,6 +56,14 @@ pub enum Error {
         /// How it ended.
         status: Status,
     },
+    /// A run that stands so cannot be ordered that.
+    #[error("the run of workflow id `{id}` is {status:?}: it cannot be paused; `resume` lets it try again")]
+    CannotNow {
+        /// The workflow id.
+        id: String,
+        /// Where it stands.
+        status: Status,
+    },
     /// The run is open: it cannot be deleted.
     #[error(
         "the run of workflow id `{id}` is open ({status:?}); cancel it and wait for its end before deleting it"

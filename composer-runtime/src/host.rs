@@ -169,7 +169,10 @@ impl Host {
             return tracing::error!(%run_id, workflow = claimed.workflow, "claimed a run of an unknown workflow");
         };
         let (mailbox, notes) = mpsc::unbounded_channel();
-        self.runs().hosted.insert(run_id, mailbox.clone());
+        // Another life of the run is over: somebody took it, and we took it back.
+        if let Some(other) = self.runs().hosted.insert(run_id, mailbox.clone()) {
+            let _ = other.send(Note::Lost);
+        }
         // Asked after it is there: a loss from here on is told to every run that is hosted.
         if self.session.is_lost() {
             return self.forget(run_id, &mailbox);

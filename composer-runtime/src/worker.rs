@@ -209,6 +209,11 @@ impl Worker {
         *self.current.borrow()
     }
 
+    /// How many runs it holds in memory now. Parked runs are rows, and do not count.
+    pub fn hosted(&self) -> usize {
+        self.composer.hub().host().map_or(0, |host| host.hosted().len())
+    }
+
     /// What this process has done so far.
     pub fn counts(&self) -> Counts {
         self.composer.metrics().counts()

@@ -53,6 +53,8 @@ pub enum FailureKind {
     TimedOut,
     /// It was cancelled.
     Cancelled,
+    /// An operator ended it without its code.
+    Terminated,
     /// Every attempt failed in a way that has no declared error, such as a panic.
     Exhausted,
     /// A value could not be written to the journal.

@@ -37,13 +37,13 @@ create table runs (
     result      bytea,
     unconsumed  int[],
     constraint runs_pk primary key (run_id),
-    constraint runs_status_is_known check (status between 1 and 7),
+    constraint runs_status_is_known check (status between 0 and 8),
     constraint runs_running_has_owner check (status <> 2 or session is not null),
     constraint runs_closed_has_result check (status < 5 or (closed_at is not null and result_meta is not null))
 ) partition by range (run_id);
 comment on table runs is 'One row a run. Partitioned by the month in its id (a UUIDv7).';
 comment on column runs.workflow_id is 'The user''s key; null when the run id, as text, is the key.';
-comment on column runs.status is '1 pending, 2 running, 3 parked, 4 stuck, 5 completed, 6 failed, 7 cancelled.';
+comment on column runs.status is '0 paused, 1 pending, 2 running, 3 parked, 4 stuck, 5 completed, 6 failed, 7 cancelled, 8 terminated.';
 comment on column runs.epoch is 'The fencing token: one higher at each claim, never reset.';
 comment on column runs.session is 'The owner of a running run; the last owner of a closed or stuck one.';
 comment on column runs.due_at is 'When a pending or parked run is due; null waits for an inbox row alone.';
@@ -114,8 +114,8 @@ select r.run_id,
        coalesce(r.workflow_id, r.run_id::text) as workflow_id,
        r.workflow,
        case r.status
-           when 1 then 'pending' when 2 then 'running' when 3 then 'parked' when 4 then 'stuck'
-           when 5 then 'completed' when 6 then 'failed' when 7 then 'cancelled'
+           when 0 then 'paused' when 1 then 'pending' when 2 then 'running' when 3 then 'parked' when 4 then 'stuck'
+           when 5 then 'completed' when 6 then 'failed' when 7 then 'cancelled' when 8 then 'terminated'
        end as status,
        r.epoch,
        r.session,

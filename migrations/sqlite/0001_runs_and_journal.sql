@@ -4,12 +4,12 @@
 -- of a UUIDv7. SQLite has no schemas, so each name starts with `composer_`: the tables may share a file with yours.
 
 -- One row a run. What is due is decided by status, due_at and the inbox alone; nothing else is stored that could
--- disagree. status: 1 pending, 2 running, 3 parked, 4 stuck, 5 completed, 6 failed, 7 cancelled.
+-- disagree. status: 0 paused, 1 pending, 2 running, 3 parked, 4 stuck, 5 completed, 6 failed, 7 cancelled, 8 terminated.
 create table composer_runs (
   run_id blob primary key not null check (length(run_id) = 16),
   workflow_id text not null,                  -- the user's key; the run id as text when there is none
   workflow text not null,
-  status integer not null check (status between 1 and 7),
+  status integer not null check (status between 0 and 8),
   epoch integer not null,                     -- the fencing token: one higher at each claim, never reset
   session integer,                            -- the owner; after the end, the one that ended it
   taken_over integer not null default 0,      -- whether that claim took it from a dead session

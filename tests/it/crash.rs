@@ -19,9 +19,9 @@ use composer_runtime::{
     Composer, Line, RunHandle, Status, Worker,
     store::{
         Batch, BatchWritten, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
-        MessageContent, NewMessage, NewRun, NewSession, Release, Released, Result as StoreResult, RunEnd,
-        RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started, Store, StoreError, Suspects,
-        Swept, Topic,
+        MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Release, Released,
+        Result as StoreResult, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started,
+        Store, StoreError, Suspects, Swept, Topic,
     },
 };
 use composer_sdk::{
@@ -190,6 +190,9 @@ impl Store for Mortal {
     }
     async fn send(&self, run: RunId, message: &NewMessage) -> StoreResult<Sent> {
         self.store.send(run, message).await
+    }
+    async fn order(&self, run: RunId, order: &Order) -> StoreResult<Ordered> {
+        self.store.order(run, order).await
     }
     async fn find(&self, id: &WorkflowId) -> StoreResult<Option<RunRow>> {
         self.store.find(id).await

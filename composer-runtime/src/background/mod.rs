@@ -29,6 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Hints {
     pub(crate) work: Notify,
     pub(crate) mail: Notify,
+    pub(crate) orders: Notify,
 }
 
 /// Starts them all.
@@ -41,7 +42,7 @@ pub(crate) fn spawn(host: &Arc<Host>) -> JoinSet<()> {
     tasks.spawn(session().vital("listener", listen(host.clone(), hints.clone())));
     tasks.spawn(session().vital("mail", mail::run(host.clone(), hints.clone())));
     tasks.spawn(session().vital("sweep", repair::sweep(host.clone(), hints.clone())));
-    tasks.spawn(session().vital("comparison", repair::reconcile(host.clone())));
+    tasks.spawn(session().vital("comparison", repair::reconcile(host.clone(), hints.clone())));
     tasks.spawn(session().vital("room", repair::make_room(host.clone())));
     tasks.spawn(session().vital("report", repair::report_unhosted(host.clone())));
     tasks
@@ -57,6 +58,7 @@ async fn listen(host: Arc<Host>, hints: Arc<Hints>) {
                 let began = Instant::now();
                 hints.work.notify_one();
                 hints.mail.notify_one();
+                hints.orders.notify_one();
                 let error = loop {
                     match conn.next().await {
                         Ok(Topic::Runs) => hints.work.notify_one(),
@@ -64,6 +66,7 @@ async fn listen(host: Arc<Host>, hints: Arc<Hints>) {
                             hints.mail.notify_one();
                             hints.work.notify_one();
                         }
+                        Ok(Topic::Orders) => hints.orders.notify_one(),
                         Ok(_) => {}
                         Err(error) => break error,
                     }

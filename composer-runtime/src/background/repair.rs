@@ -1,18 +1,24 @@
 //! The passes that repair: dead sessions, runs owned but not hosted, runs that nobody here knows.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use composer_sdk::id::RunId;
 
-use super::{Hints, ask};
+use super::{Hints, ask, hint_or};
 use crate::{
     host::Host,
-    store::{Release, Suspects, Until},
+    store::{Epoch, Release, Suspects, Until},
     task::Note,
 };
 
 /// How often workflows that nobody hosts are reported.
 const REPORT: Duration = Duration::from_secs(30);
+/// Between two looks at runs that seem to be ours no more.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Looks for sessions whose process is gone: twenty times a lease, so that two looks fit well below it.
 pub(super) async fn sweep(host: Arc<Host>, hints: Arc<Hints>) {
@@ -37,28 +43,49 @@ pub(super) async fn sweep(host: Arc<Host>, hints: Arc<Hints>) {
     }
 }
 
-/// Gives back runs that the database says are ours and that nobody here knows (PROTOCOL 14): the answer to a claim
-/// may have been lost. Only what is strange in two looks in a row is strange.
-pub(super) async fn reconcile(host: Arc<Host>) {
-    let mut strange: HashSet<RunId> = HashSet::new();
+/// Compares what the database says is ours with what is hosted here. What nobody here knows is given back (PROTOCOL 14):
+/// the answer to a claim may have been lost. What is ours no more is dropped: an operator may have taken it over (22).
+/// Only what is strange in two looks in a row is strange.
+pub(super) async fn reconcile(host: Arc<Host>, hints: Arc<Hints>) {
+    let mut before = Strange::default();
     loop {
-        tokio::time::sleep(host.limits.lease / 2).await;
+        // An order is looked into at once, and again a moment later.
+        let pause =
+            if before.taken.is_empty() { host.limits.lease / 2 } else { AGAIN.min(host.limits.lease / 2) };
+        hint_or(&hints.orders, pause).await;
+        let hosted = host.hosted();
         let Some(owned) =
             ask(&host, "comparing what is owned failed; trying again", host.store.owned(host.session.id()))
                 .await
         else {
             continue;
         };
-        let unknown: Vec<_> = owned.into_iter().filter(|(run, _)| !host.knows(*run)).collect();
-        let back: Vec<_> = unknown.iter().copied().filter(|(run, _)| strange.contains(run)).collect();
+        let ours: HashSet<RunId> = owned.iter().map(|(run, _)| *run).collect();
+        let now = Strange {
+            unknown: owned.into_iter().filter(|(run, _)| !host.knows(*run)).collect(),
+            taken: hosted.into_iter().filter(|run| !ours.contains(run)).collect(),
+        };
+        let back: Vec<_> = now.unknown.iter().filter(|(run, _)| before.unknown.contains_key(run)).collect();
         if !back.is_empty() {
             tracing::warn!(runs = back.len(), "runs are owned here but not in memory; giving them back");
         }
         for (run_id, epoch) in back {
-            host.release(Release { run_id, epoch, until: Until::Now }).await;
+            host.release(Release { run_id: *run_id, epoch: *epoch, until: Until::Now }).await;
         }
-        strange = unknown.into_iter().map(|(run, _)| run).collect();
+        for run in now.taken.intersection(&before.taken) {
+            host.tell_one(*run, Note::Lost);
+        }
+        before = now;
     }
+}
+
+/// Where memory and the database disagree.
+#[derive(Default)]
+struct Strange {
+    /// Owned, and not hosted.
+    unknown: HashMap<RunId, Epoch>,
+    /// Hosted, and not owned.
+    taken: HashSet<RunId>,
 }
 
 /// While there is no room, runs that only wait leave at once: others may be due.

@@ -16,12 +16,12 @@ use tokio::time::timeout;
 use super::Composer;
 use crate::{
     error::Error,
-    store::{MessageContent, NewMessage, RunRow, Sent, Topic},
+    store::{MessageContent, NewMessage, Order, Ordered, RunRow, Sent, Status, Topic},
 };
 
 /// The longest name of a signal, in bytes.
 const SIGNAL_NAME: usize = 256;
-/// The longest reason of a cancel, in bytes.
+/// The longest reason of a cancel or an order, in bytes.
 const REASON: usize = 4096;
 /// Between two looks whether a run that is waited for is still there.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -116,9 +116,59 @@ impl<W> RunHandle<W> {
     /// # Errors
     /// [`Error::Closed`] when the run had ended before.
     pub async fn cancel(&self, reason: &str) -> Result<(), Error> {
-        let reason: String = reason.chars().filter(|c| *c != '\0').collect();
-        let end = reason.floor_char_boundary(REASON);
-        self.send(NewMessage::Cancel { reason: reason[..end].to_owned() }).await.map(drop)
+        self.send(NewMessage::Cancel { reason: told(reason) }).await.map(drop)
+    }
+
+    /// Ends the run at once, as terminated: none of its code runs any more, also no undo steps. What is under way is
+    /// dropped, and what it reports is refused. To end a run in an orderly way, [`RunHandle::cancel`] it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the run had ended before; [`Error::NoRun`] when it was deleted.
+    pub async fn terminate(&self, reason: &str) -> Result<(), Error> {
+        self.order(Order::Terminate { reason: told(reason) }).await
+    }
+
+    /// Puts the run on hold: no step of it starts until it is [resumed](RunHandle::resume). What is under way is dropped and
+    /// begins again then, with the same idempotency key; messages are kept, and deadlines go on. Pausing a paused run does
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the run has ended, [`Error::CannotNow`] when it is stuck; [`Error::NoRun`] when it was deleted.
+    pub async fn pause(&self, reason: &str) -> Result<(), Error> {
+        self.order(Order::Pause { reason: told(reason) }).await
+    }
+
+    /// Lets a paused run go on where it was, and a stuck one try again at once with any build. A run that is neither goes
+    /// on as it does.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the run has ended; [`Error::NoRun`] when it was deleted.
+    pub async fn resume(&self) -> Result<(), Error> {
+        self.order(Order::Resume).await
+    }
+
+    async fn order(&self, order: Order) -> Result<(), Error> {
+        let id = || self.workflow_id.to_string();
+        match (self.composer.store().order(self.run_id, &order).await?, &order) {
+            (Ordered::Done, _) => {}
+            (Ordered::NoRun, _) => return Err(Error::NoRun { id: id() }),
+            (Ordered::Not(status), _) if status.is_closed() => {
+                return Err(Error::Closed { id: id(), status });
+            }
+            (Ordered::Not(Status::Paused), Order::Pause { .. }) | (Ordered::Not(_), Order::Resume) => {
+                return Ok(());
+            }
+            (Ordered::Not(status), _) => return Err(Error::CannotNow { id: id(), status }),
+        }
+        let hub = self.composer.hub();
+        hub.start(self.composer.store(), self.composer.poll());
+        hub.notify(Topic::Orders);
+        match order {
+            Order::Terminate { .. } => hub.notify(Topic::Ends),
+            Order::Resume => hub.notify(Topic::Runs),
+            _ => {}
+        }
+        Ok(())
     }
 
     async fn send(&self, message: NewMessage) -> Result<Sent, Error> {
@@ -232,7 +282,7 @@ pub struct Line {
     pub at: Timestamp,
     /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `undo_completed`, `undo_failed`,
     /// `attempt_failed`, `timer_set`, `timer_fired`, `signal`, `cancel_requested`, `run_timed_out`, `run_completed`,
-    /// `run_failed`, `run_cancelled`.
+    /// `run_failed`, `run_cancelled`, `run_terminated`.
     pub kind: &'static str,
     /// The step's number.
     pub step: Option<u32>,
@@ -326,9 +376,16 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
         Status::Completed => "run_completed",
         Status::Failed => "run_failed",
         Status::Cancelled => "run_cancelled",
+        Status::Terminated => "run_terminated",
         _ => return lines,
     };
     let at = row.closed_at.unwrap_or(row.created_at);
     lines.push(Line { detail: row.reason.clone().unwrap_or_default(), ..line(None, at, end) });
     lines
+}
+
+/// A reason as every store takes it.
+fn told(reason: &str) -> String {
+    let reason: String = reason.chars().filter(|c| *c != '\0').collect();
+    reason[..reason.floor_char_boundary(REASON)].to_owned()
 }

@@ -41,6 +41,8 @@ pub struct SessionId(pub i64);
 #[repr(i16)]
 #[non_exhaustive]
 pub enum Status {
+    /// Put on hold by an operator: nothing of it runs until it is resumed.
+    Paused = 0,
     /// Waits for a worker, from `due_at` on.
     Pending = 1,
     /// A session owns it.
@@ -55,12 +57,14 @@ pub enum Status {
     Failed = 6,
     /// Ended by a cancellation.
     Cancelled = 7,
+    /// Ended by an operator, without its code.
+    Terminated = 8,
 }
 
 impl Status {
     /// Whether it never changes again.
     pub fn is_closed(self) -> bool {
-        matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
+        matches!(self, Status::Completed | Status::Failed | Status::Cancelled | Status::Terminated)
     }
 }
 
@@ -68,6 +72,7 @@ impl TryFrom<i16> for Status {
     type Error = StoreError;
     fn try_from(stored: i16) -> Result<Self, StoreError> {
         [
+            Status::Paused,
             Status::Pending,
             Status::Running,
             Status::Parked,
@@ -75,6 +80,7 @@ impl TryFrom<i16> for Status {
             Status::Completed,
             Status::Failed,
             Status::Cancelled,
+            Status::Terminated,
         ]
         .into_iter()
         .find(|status| *status as i16 == stored)
@@ -349,6 +355,36 @@ pub enum MessageContent {
     },
 }
 
+/// What an operator orders. An order takes the run over: its epoch grows, so that whoever owns it is fenced and lets go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// Close the run as terminated, without its code and without undo steps.
+    Terminate {
+        /// Why, in the operator's words.
+        reason: String,
+    },
+    /// Put a run on hold that is pending, running or parked.
+    Pause {
+        /// Why, in the operator's words.
+        reason: String,
+    },
+    /// Let a paused run go on where it was; let a stuck one try again with any build, as if for the first time.
+    Resume,
+}
+
+/// The answer to an [`Order`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ordered {
+    /// It is so.
+    Done,
+    /// A run that stands so cannot be ordered that: it is as it was.
+    Not(Status),
+    /// There is no such run.
+    NoRun,
+}
+
 /// The answer to a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -558,6 +594,8 @@ pub enum Topic {
     Inbox,
     /// A run ended.
     Ends,
+    /// An operator took runs over.
+    Orders,
 }
 
 /// What a periodic look around repaired.
@@ -601,6 +639,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Puts a message into a run's inbox. Takes no lock that an append waits for.
     async fn send(&self, run: RunId, message: &NewMessage) -> Result<Sent>;
+
+    /// Carries out an operator's order, as a take-over (PROTOCOL 22): the owner is fenced, and a closed run stays as it is.
+    async fn order(&self, run: RunId, order: &Order) -> Result<Ordered>;
 
     /// The run that a workflow id names now.
     async fn find(&self, id: &WorkflowId) -> Result<Option<RunRow>>;

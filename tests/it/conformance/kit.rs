@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use composer_runtime::store::{
-    Batch, Claim, Claimed, End, Epoch, NewMessage, NewRun, NewSession, RunBatch, SessionId, Status, Store,
-    Written,
+    Batch, Claim, Claimed, End, Epoch, NewMessage, NewRun, NewSession, Release, Released, RunBatch,
+    SessionId, Status, Store, Until, Written,
 };
 use composer_sdk::{
     id::{RunId, Timestamp, WorkflowId},
@@ -184,4 +184,11 @@ pub(crate) fn signal(name: &str, value: &str) -> NewMessage {
 /// A request to cancel.
 pub(crate) fn cancel(reason: &str) -> NewMessage {
     NewMessage::Cancel { reason: reason.into() }
+}
+
+/// Parks a run until a message comes.
+pub(crate) async fn park(store: &dyn Store, session: SessionId, (run_id, epoch): (RunId, Epoch)) {
+    let release = Release { run_id, epoch, until: Until::Due(None) };
+    let released = store.release(session, &[release]).await.expect("runs can be released");
+    assert_eq!(released, [Released::Done]);
 }

@@ -6,5 +6,6 @@
 
 mod asking;
 mod kit;
+mod orders;
 mod postgres;
 mod working;

@@ -5,8 +5,9 @@
 use std::{future::Future, time::Duration};
 
 use composer_runtime::store::{
-    Batch, Claim, Deleted, End, NewRun, NewSession, Release, Released, Renewed, Sent, Settled, Started,
-    Status, Store, StoreError, StoreOptions, Suspects, Until, Written, postgres::PostgresStore,
+    Batch, Claim, Deleted, End, NewRun, NewSession, Order, Ordered, Release, Released, Renewed, Sent,
+    Settled, Started, Status, Store, StoreError, StoreOptions, Suspects, Until, Written,
+    postgres::PostgresStore,
 };
 use composer_sdk::{
     id::RunId,
@@ -191,6 +192,37 @@ on_postgres! {
             sender.execute("commit").await;
         }
         assert_eq!(store.inbox(&[run.0]).await.unwrap().len(), 9);
+    }
+}
+
+on_postgres! {
+    async fn p22_an_order_waits_for_an_append_in_flight_and_the_end_that_it_brings_stays(db) {
+        let store = db.store();
+        let me = session(&*store).await;
+        for ends in [true, false] {
+            let run = owned(&*store, me).await;
+            let (mut owner, mut look) = (db.connection().await, db.connection().await);
+            owner.execute(&format!("begin; select from {{s}}runs where run_id = '{}' for no key update", run.0)).await;
+            if ends {
+                owner
+                    .execute(&format!(
+                        "update {{s}}runs set status = 5, closed_at = 1, result_meta = '{{}}' where run_id = '{}'",
+                        run.0
+                    ))
+                    .await;
+            }
+            let operator = db.another().await;
+            let ordering = tokio::spawn(async move {
+                operator.order(run.0, &Order::Terminate { reason: "enough".into() }).await.unwrap()
+            });
+            somebody_waits(&mut look).await;
+            assert!(!ordering.is_finished());
+            owner.execute("commit").await;
+            let expected = if ends { Ordered::Not(Status::Completed) } else { Ordered::Done };
+            assert_eq!(ordering.await.unwrap(), expected);
+            let left = if ends { Status::Completed } else { Status::Terminated };
+            assert_eq!(status(&*store, run.0).await, left);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod fan_out;
 mod macros;
 mod messages;
 mod modes;
+mod orders;
 mod payloads;
 mod sagas;
 mod starting;

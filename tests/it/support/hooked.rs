@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use composer_runtime::store::{
     Batch, BatchWritten, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
-    MessageContent, NewMessage, NewRun, NewSession, Release, Released, Renewed, Result, RunEnd, RunFilter,
-    RunRow, Sent, SessionConn, SessionId, Settled, Started, Store, Suspects, Swept, Topic,
+    MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Release, Released, Renewed, Result,
+    RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started, Store, Suspects, Swept, Topic,
 };
 use composer_sdk::{
     id::{RunId, Timestamp, WorkflowId},
@@ -109,6 +109,10 @@ impl Store for Hooked {
     async fn send(&self, run: RunId, message: &NewMessage) -> Result<Sent> {
         (self.hook)("send").await?;
         self.store.send(run, message).await
+    }
+    async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {
+        (self.hook)("order").await?;
+        self.store.order(run, order).await
     }
     async fn find(&self, id: &WorkflowId) -> Result<Option<RunRow>> {
         (self.hook)("find").await?;

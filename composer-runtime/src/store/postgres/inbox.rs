@@ -29,7 +29,7 @@ pub(super) const SEND: &str = "\
 with r as materialized (
     select run_id from {s}.runs
      where run_id = $1
-       and (status in (2, 3) or (status = 1 and (started_at is not null or $2 = 1)) or (status = 4 and $2 = 1))
+       and (status in (0, 2, 3) or (status = 1 and (started_at is not null or $2 = 1)) or (status = 4 and $2 = 1))
        for key share
 ), i as (
     insert into {s}.inbox (run_id, kind, name, payload)

@@ -52,11 +52,14 @@ fn payload(topic: Topic) -> &'static str {
         Topic::Runs => "runs",
         Topic::Inbox => "inbox",
         Topic::Ends => "ends",
+        Topic::Orders => "orders",
     }
 }
 
 fn topic(payload: &str) -> Option<Topic> {
-    [Topic::Runs, Topic::Inbox, Topic::Ends].into_iter().find(|topic| self::payload(*topic) == payload)
+    [Topic::Runs, Topic::Inbox, Topic::Ends, Topic::Orders]
+        .into_iter()
+        .find(|topic| self::payload(*topic) == payload)
 }
 
 struct PostgresListener(PgListener);
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn every_topic_is_heard_as_it_was_said() {
-        for said in [Topic::Runs, Topic::Inbox, Topic::Ends] {
+        for said in [Topic::Runs, Topic::Inbox, Topic::Ends, Topic::Orders] {
             assert_eq!(topic(payload(said)), Some(said));
         }
     }

@@ -13,6 +13,7 @@ mod claims;
 mod inbox;
 mod journal;
 mod listen;
+mod orders;
 mod runs;
 mod schema;
 mod sessions;
@@ -38,8 +39,8 @@ use self::{
 };
 use super::{
     Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message, MessageContent,
-    NewMessage, NewRun, NewSession, Release, Released, Result, RunEnd, RunFilter, RunRow, Sent, SessionConn,
-    SessionId, Started, Store, StoreError, StoreOptions, Suspects, Swept, Topic,
+    NewMessage, NewRun, NewSession, Order, Ordered, Release, Released, Result, RunEnd, RunFilter, RunRow,
+    Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions, Suspects, Swept, Topic,
 };
 
 /// The store on Postgres.
@@ -393,6 +394,10 @@ impl Store for PostgresStore {
 
     async fn delete(&self, run: RunId) -> Result<Deleted> {
         self.delete_run(run).await
+    }
+
+    async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {
+        self.obey(run, order).await
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>> {

@@ -12,7 +12,7 @@ use sqlx::{
     query::{Query, QueryScalar},
 };
 
-use super::{claims, inbox, journal, listen, runs, schema, sessions};
+use super::{claims, inbox, journal, listen, orders, runs, schema, sessions};
 use crate::store::{Result, StoreError};
 
 /// A statement's text.
@@ -110,6 +110,9 @@ statements! {
     delete = runs::DELETE,
     send = inbox::SEND,
     cancel_idle = inbox::CANCEL_IDLE,
+    terminate = orders::terminate(),
+    pause = orders::pause(),
+    resume = orders::resume(),
     inbox = inbox::INBOX,
     unconsumed_entries = inbox::UNCONSUMED_ENTRIES,
     unconsumed_rows = inbox::UNCONSUMED_ROWS,

@@ -58,7 +58,7 @@ pub(super) const SEND: &str = sql!(
     now!(),
     "
     from composer_runs
-    where run_id = $1 and (status in (1, 2, 3) or status = 4 and $2 = 1)
+    where run_id = $1 and (status in (0, 1, 2, 3) or status = 4 and $2 = 1)
     returning 2, id;
 
     select 3, status from composer_runs where run_id = $1;
@@ -78,18 +78,18 @@ pub(super) const UNCONSUMED: &str = "
     select 1, j.kind, j.meta, j.payload
     from composer_runs r, json_each(r.unconsumed) u
     cross join composer_journal j
-    where r.run_id = $1 and r.status in (5, 6, 7) and j.run_id = r.run_id and j.seq = u.value
+    where r.run_id = $1 and r.status in (5, 6, 7, 8) and j.run_id = r.run_id and j.seq = u.value
     order by j.seq;
 
     select 2, i.kind, i.name, i.payload, i.id
     from composer_runs r
     cross join composer_inbox i
-    where r.run_id = $1 and r.status in (5, 6, 7) and i.run_id = r.run_id and i.shelved = 1
+    where r.run_id = $1 and r.status in (5, 6, 7, 8) and i.run_id = r.run_id and i.shelved = 1
     union all
     select 2, i.kind, i.name, i.payload, i.id
     from composer_runs r
     cross join composer_inbox i
-    where r.run_id = $1 and r.status in (5, 6, 7) and i.run_id = r.run_id and i.shelved = 0
+    where r.run_id = $1 and r.status in (5, 6, 7, 8) and i.run_id = r.run_id and i.shelved = 0
     order by 5";
 
 impl SqliteStore {

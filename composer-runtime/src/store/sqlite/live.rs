@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A hint file that has grown to this size starts again: any change of its length is a hint.
 const HINT_BYTES: u64 = 1 << 20;
 
-const TOPICS: [Topic; 3] = [Topic::Runs, Topic::Inbox, Topic::Ends];
+const TOPICS: [Topic; 4] = [Topic::Runs, Topic::Inbox, Topic::Ends, Topic::Orders];
 
 /// The folder, and the news of this process.
 #[derive(Debug)]
@@ -136,13 +136,14 @@ impl Live {
             Topic::Runs => "runs",
             Topic::Inbox => "inbox",
             Topic::Ends => "ends",
+            Topic::Orders => "orders",
         })
     }
 }
 
 /// Hears what was notified, and holds its session's lock.
 pub(super) struct Listener {
-    hints: [Hint; 3],
+    hints: [Hint; 4],
     news: watch::Receiver<u64>,
     _held: Held,
 }

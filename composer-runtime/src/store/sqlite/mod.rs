@@ -24,6 +24,7 @@ mod lane;
 mod live;
 mod location;
 mod migrate;
+mod orders;
 #[cfg(test)]
 mod plans;
 mod rows;
@@ -46,8 +47,8 @@ use self::{
 };
 use super::{
     Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message, MessageContent,
-    NewMessage, NewRun, NewSession, Release, Released, Result, RunEnd, RunFilter, RunRow, Sent, SessionConn,
-    SessionId, Started, Store, StoreError, StoreOptions, Suspects, Swept, Topic,
+    NewMessage, NewRun, NewSession, Order, Ordered, Release, Released, Result, RunEnd, RunFilter, RunRow,
+    Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions, Suspects, Swept, Topic,
 };
 
 /// A SQLite file as the store.
@@ -181,6 +182,10 @@ impl Store for SqliteStore {
 
     async fn next_due(&self, workflows: &[String]) -> Result<Option<Timestamp>> {
         self.next_due_at(workflows).await
+    }
+
+    async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {
+        self.obey(run, order).await
     }
 
     async fn unhosted(&self) -> Result<Vec<(String, u64)>> {

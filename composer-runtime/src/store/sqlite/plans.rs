@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-use super::{claim, inbox, journal, runs, sessions};
+use super::{claim, inbox, journal, orders, runs, sessions};
 
 /// Every statement that runs while there is much in the tables, with what it may scan.
 const STATEMENTS: &[(&str, &str, &[&str])] = &[
@@ -23,6 +23,9 @@ const STATEMENTS: &[(&str, &str, &[&str])] = &[
     ("load", journal::LOAD, &[]),
     ("claim", claim::CLAIM, &["i USING INDEX composer_inbox_mail"]),
     ("release", claim::RELEASE, &[]),
+    ("terminate", orders::TERMINATE, &[]),
+    ("pause", orders::PAUSE, &[]),
+    ("resume", orders::RESUME, &[]),
     ("owned", claim::OWNED, &[]),
     ("next due", claim::NEXT_DUE, &[]),
     ("unhosted", claim::UNHOSTED, &["i USING COVERING INDEX composer_inbox_mail"]),

@@ -50,7 +50,7 @@ pub(super) const START: &str = sql!(
     cross join (
       select $7 = 0 and exists (select 1 from composer_sessions s where s.id = $6 and s.dead_at is null) as owned
     ) o
-    where not exists (select 1 from temp.composer_obstacle b where not ($12 and b.status in (5, 6, 7) and b.run_id <> $1))
+    where not exists (select 1 from temp.composer_obstacle b where not ($12 and b.status in (5, 6, 7, 8) and b.run_id <> $1))
     returning 2, iif(status = 2, epoch, null), created_at;
 
     insert into composer_ids (workflow_id, run_id)
@@ -107,13 +107,13 @@ pub(super) const ENDS: &str = "
     select r.run_id, r.status, r.result_meta, r.result, r.reason
     from json_each($1) b
     cross join composer_runs r
-    where r.run_id = unhex(b.value) and r.status in (5, 6, 7)
+    where r.run_id = unhex(b.value) and r.status in (5, 6, 7, 8)
     order by b.key";
 
 /// Deletes a closed run; the other rows go only when no run of that id is left.
 pub(super) const DELETE: &str = "
     begin immediate;
-    delete from composer_runs where run_id = $1 and status in (5, 6, 7) returning 1, status;
+    delete from composer_runs where run_id = $1 and status in (5, 6, 7, 8) returning 1, status;
     delete from composer_journal where run_id = $1 and not exists (select 1 from composer_runs where run_id = $1);
     delete from composer_inbox
     where run_id = $1 and shelved = 0 and not exists (select 1 from composer_runs where run_id = $1);

@@ -79,7 +79,7 @@ pub(super) const SWEEP: &str = sql!(
       select i.id
       from composer_inbox i
       cross join composer_runs r
-      where i.shelved = 0 and r.run_id = i.run_id and r.status in (5, 6, 7)
+      where i.shelved = 0 and r.run_id = i.run_id and r.status in (5, 6, 7, 8)
       limit $1
     )
     returning 2, id;
