@@ -16,7 +16,7 @@
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{ReturnType, Visibility, ext::IdentExt as _};
+use syn::{LitStr, ReturnType, Visibility, ext::IdentExt as _};
 
 use crate::{
     args::Kind,
@@ -337,8 +337,15 @@ fn checked_body(model: &Model) -> Group {
         return model.body.clone();
     }
     let checks = model.prelude_macros.iter().map(|name| {
-        // A macro that does not know these words is another crate's, and the message stands where it is used.
-        let words = quote_spanned!(ours(name).span()=> @composer);
+        // A macro that does not know this form is another crate's. The compiler then shows the first token that does
+        // not fit, where the macro is used: tokio's own know an `@`, so they show the sentence.
+        let words = format!(
+            "this `{name}!` is another crate's, and may decide otherwise on a replay: remove its `use`, and import \
+             `composer_sdk::prelude::*`"
+        );
+        let here = ours(name).span();
+        let words = LitStr::new(&words, here);
+        let words = quote_spanned!(here=> @ #words);
         quote!(const _: () = #name!(#words);)
     });
     let (inner_attrs, rest) = split_inner_attrs(model.body.stream());

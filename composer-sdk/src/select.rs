@@ -6,6 +6,9 @@
 //!
 //! The arms of `select!` stand outside what is polled, so `?`, `return`, `break` and `continue` in them mean what they
 //! mean around it, and by the time an arm runs, the branches that lost are dropped.
+//!
+//! `(@ "words")` is what `#[workflow]` asks a bare macro, to be sure that it is one of these and not another crate's of
+//! the same name: that one does not know the form, and the compiler shows the words.
 
 use std::{
     future::{Future, IntoFuture},
@@ -92,7 +95,7 @@ pub fn poll<F: Future + ?Sized>(future: &mut Pin<&mut F>, task: &mut Context<'_>
 /// If the future around it is dropped, all branches are.
 #[macro_export]
 macro_rules! select {
-    (@composer) => { () };
+    (@ $words:literal) => { () };
     () => { ::core::compile_error!("`select!` needs a branch: `pattern = future => code`") };
     (biased; $($rest:tt)*) => {
         ::core::compile_error!("`select!` always looks at its branches in source order: remove `biased;`")
@@ -188,7 +191,7 @@ macro_rules! __select {
 /// If the future around it is dropped, all branches are.
 #[macro_export]
 macro_rules! join {
-    (@composer) => { () };
+    (@ $words:literal) => { () };
     ($($future:expr),+ $(,)?) => { $crate::__join!(@start branch $($future,)+) };
     ($($rest:tt)*) => { ::core::compile_error!("`join!` takes 1 to 16 futures, separated by commas") };
 }
@@ -214,7 +217,7 @@ macro_rules! join {
 /// If the future around it is dropped, all branches are.
 #[macro_export]
 macro_rules! try_join {
-    (@composer) => { () };
+    (@ $words:literal) => { () };
     ($($future:expr),+ $(,)?) => { $crate::__join!(@start try_branch $($future,)+) };
     ($($rest:tt)*) => { ::core::compile_error!("`try_join!` takes 1 to 16 futures, separated by commas") };
 }
