@@ -13,7 +13,7 @@
 
 use syn::{Attribute, Meta, Path, Token, parse_quote, punctuated::Punctuated};
 
-use crate::errors::Errors;
+use crate::{errors::Errors, lint};
 
 /// The attributes by where they go.
 #[derive(Debug, Default)]
@@ -33,6 +33,16 @@ const OUTSIDE_LINTS: [&str; 2] = ["missing_docs", "unreachable_pub"];
 pub(crate) fn sort(attrs: Vec<Attribute>, errors: &mut Errors) -> Attrs {
     let mut sorted = Attrs::default();
     for attr in attrs {
+        if attr.path().is_ident(lint::NAME) {
+            let name = lint::NAME;
+            errors.at(
+                &attr,
+                format_args!(
+                    "`#[{name}]` goes into the body, before the statement or expression that it is about"
+                ),
+            );
+            continue;
+        }
         refuse_second(&attr.meta, errors);
         sorted.place(attr.meta, &|meta| parse_quote!(#[#meta]));
     }
@@ -101,7 +111,7 @@ impl Attrs {
 }
 
 /// `workflow`, `composer_sdk::activity`.
-fn is_ours(path: &Path) -> bool {
+pub(crate) fn is_ours(path: &Path) -> bool {
     let named = path.segments.last().is_some_and(|last| last.ident == "activity" || last.ident == "workflow");
     let home =
         path.segments.first().is_some_and(|first| first.ident == "composer_sdk" || path.segments.len() == 1);

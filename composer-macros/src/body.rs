@@ -1,8 +1,8 @@
 //! What a body must be looked at for, without changing it.
 
-use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::{
-    Block, Item, Macro, UseTree,
+    Block, Item, Macro, Stmt, UseTree,
     parse::Parser as _,
     visit::{self, Visit},
 };
@@ -19,12 +19,21 @@ pub(crate) struct Found {
     pub(crate) this: Option<Span>,
 }
 
-/// Looks into a body. One that cannot be read is left to the compiler, which says so itself.
-pub(crate) fn look(body: &Group) -> Found {
-    let Ok(stmts) = Block::parse_within.parse2(body.stream()) else { return Found::default() };
+/// A body's statements. One that cannot be read is left to the compiler, which says so itself.
+pub(crate) fn read(body: TokenStream) -> Option<Vec<Stmt>> {
+    Block::parse_within.parse2(body).ok()
+}
+
+/// Looks into a body.
+pub(crate) fn look(stmts: &[Stmt]) -> Found {
     let mut look = Look::default();
     stmts.iter().for_each(|stmt| look.visit_stmt(stmt));
     look.found
+}
+
+/// Whether a bare macro of that name is expected to be the prelude's.
+pub(crate) fn is_prelude_macro(name: &Ident) -> bool {
+    PRELUDE_MACROS.iter().any(|known| name == known)
 }
 
 /// Whether the tokens mention that name.
@@ -67,7 +76,7 @@ impl<'ast> Visit<'ast> for Look {
 
     fn visit_macro(&mut self, call: &'ast Macro) {
         if let Some(name) = call.path.get_ident()
-            && PRELUDE_MACROS.iter().any(|known| name == known)
+            && is_prelude_macro(name)
             && !self.found.macros.contains(name)
             && !self.inner_imports.contains(&name.to_string())
         {

@@ -12,6 +12,7 @@ mod body;
 mod duration;
 mod errors;
 mod expand;
+mod lint;
 mod model;
 mod options;
 mod params;
@@ -169,7 +170,8 @@ pub fn activity(args: proc_macro::TokenStream, item: proc_macro::TokenStream) ->
 ///
 /// Every awaited call is a step whose result is journaled. After a crash another worker runs the function again from
 /// its first line and gives it the journaled results, so it must do the same things in the same order: what looks at
-/// the world (clocks, random numbers, files, the network) belongs into activities.
+/// the world (clocks, random numbers, files, the network) belongs into activities. The well-known ways of doing so are
+/// refused, see below.
 ///
 /// `buy_package(5)` returns a `Call`: awaited in a workflow it is a child, given to a client it is a start. The type of
 /// the same name is the definition: `worker.workflow::<buy_package>()`. Arguments, results and what is refused are as
@@ -182,11 +184,49 @@ pub fn activity(args: proc_macro::TokenStream, item: proc_macro::TokenStream) ->
 /// | `name = "buy"` | its name in the journal; keep the old one when you rename the function | the function's |
 /// | `version = 2` | a number for people and for telling builds apart: `<buy_package as Workflow>::VERSION` | 0 |
 ///
+/// # What would break a replay is refused
+///
+/// The attribute goes through the body, with its closures, `async` blocks and the arguments of macros, and what a
+/// replay would not repeat is an error at its place, with what to write instead:
+///
+/// | what | instead |
+/// |---|---|
+/// | `SystemTime::now`, `Instant::now`, `Utc::now`, `Local::now`, `OffsetDateTime::now_utc`, … | `workflow::now()` |
+/// | `rand::random`, `rand::rng`, `thread_rng`, `fastrand`, `getrandom`, … | `workflow::random("name")` |
+/// | `Uuid::new_v4`, `Uuid::now_v7`, … | `workflow::uuid()` |
+/// | `tokio::time::sleep`, `timeout`, `interval`, `thread::sleep` | `sleep`, `select!` with a `sleep` |
+/// | `tokio::spawn`, `tokio::task`, `JoinSet`, `thread::spawn` | `join!`, `join_all`, an activity |
+/// | `tokio::select!` without `biased;`, `futures::select!` | `select!` |
+/// | `block_on` | `.await` |
+/// | files, the environment, programs, standard input | an activity |
+/// | `reqwest`, `ureq`, `hyper`, sockets, `sqlx` and other databases | an activity |
+/// | steps in the order of a `HashMap` or `HashSet` | `BTreeMap`, `BTreeSet`, or sort first |
+///
+/// Only the function's own text is seen, and names as they are written: not what a helper does, and not what a bare
+/// `sleep` means that stands for tokio's outside the function. What is missed here is noticed when the workflow runs,
+/// as far as it can be.
+///
+/// Where one of these is meant, say why at the statement or expression. The reason may not be empty, and an attribute
+/// that lets nothing pass is refused, too:
+///
+/// ```
+/// # use composer_sdk::prelude::*;
+/// #[workflow]
+/// async fn import(files: Vec<String>) -> Result<usize> {
+///     #[allow_nondeterminism = "it is only logged, and no step depends on it"]
+///     let began = std::time::Instant::now();
+///     // …
+///     println!("this process began {:?} ago", began.elapsed());
+///     Ok(files.len())
+/// }
+/// ```
+///
 /// # `select!` and `join!` of other crates
 ///
-/// tokio and futures have macros of these names, which poll in random order: a replay would not decide the same. Where
-/// a body uses a bare `select!`, `join!` or `try_join!`, the attribute checks that it is Composer's. Another crate's
-/// fails there with "no rules expected `@`": import `composer_sdk::prelude::*` and remove the other `use`.
+/// tokio and futures have macros of these names, and an import of theirs wins over the prelude without a word. Where a
+/// body uses a bare `select!`, `join!` or `try_join!`, the attribute checks that it is Composer's. With tokio's the
+/// error is "no rules expected `"this `select!` is another crate's, …"`", with others "no rules expected `@`" or
+/// "expected an expression": import `composer_sdk::prelude::*` and remove the other `use`.
 #[proc_macro_attribute]
 pub fn workflow(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     attribute(Kind::Workflow, args.into(), item.into()).into()

@@ -6,7 +6,7 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use syn::{
-    Attribute, GenericParam, Generics, ReturnType, Signature, Visibility,
+    Attribute, GenericParam, Generics, ReturnType, Signature, Stmt, Visibility,
     parse::{Parse, ParseStream},
     spanned::Spanned as _,
 };
@@ -16,6 +16,7 @@ use crate::{
     attrs::{self, Attrs},
     body::{self, Found},
     errors::Errors,
+    lint::{self, Allowances, Checked, Taken},
     params::{self, Param, Role},
     types,
 };
@@ -96,7 +97,9 @@ impl Model {
         let types_fine = errors.len() == before_types;
         check_generics(kind, &sig.generics, types_fine, errors);
         check_count(kind, &params, errors);
-        let Found { macros, this } = body::look(&body);
+        let Taken { stripped: body, marked, allowances } = lint::take(body);
+        let stmts = body::read(marked);
+        let Found { mut macros, this } = stmts.as_deref().map(body::look).unwrap_or_default();
         let self_in_sig = body::mentions(quote::quote!(#sig), "Self");
         if let Some(this) = this.filter(|_| !is_method && !self_in_sig) {
             errors.at_span(this, types::SELF);
@@ -109,6 +112,9 @@ impl Model {
             () if errors.len() > before => Shape::Inert,
             () => Shape::Sound,
         };
+        // What it does is refused, not what it is: it is expanded all the same.
+        let Checked { refused_macros } = check_body(kind, stmts.as_deref(), &params, &allowances, errors);
+        macros.retain(|name| !refused_macros.contains(name));
         Self {
             kind,
             options,
@@ -232,6 +238,24 @@ fn check_receiver(kind: Kind, sig: &Signature, errors: &mut Errors) -> bool {
         format_args!("{} is a free-standing function, not a method: {instead}", kind.a()),
     );
     true
+}
+
+/// Determinism, as far as it can be seen.
+fn check_body(
+    kind: Kind,
+    stmts: Option<&[Stmt]>,
+    params: &[Param],
+    allowances: &Allowances,
+    errors: &mut Errors,
+) -> Checked {
+    match (kind, stmts) {
+        (Kind::Workflow, Some(stmts)) => lint::check(stmts, params, allowances, errors),
+        (Kind::Workflow, None) => Checked::default(),
+        (Kind::Activity, _) => {
+            lint::check_activity(allowances, errors);
+            Checked::default()
+        }
+    }
 }
 
 fn check_count(kind: Kind, params: &[Param], errors: &mut Errors) {

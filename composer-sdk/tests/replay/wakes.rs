@@ -134,6 +134,7 @@ fn a_machine_driven_inside_another_ones_poll_leaves_the_outer_one_intact() {
     #[workflow]
     async fn outer() -> u32 {
         // Built in a thread of its own: here the call would belong to this run.
+        #[allow_nondeterminism = "it is over before the body goes on"]
         let start = std::thread::spawn(|| start(inner())).join().unwrap();
         let nested = Sim::new(start, 0).with::<add>();
         assert_eq!(nested.steps(), ["1 add"]);
@@ -147,6 +148,7 @@ fn a_machine_driven_inside_another_ones_poll_leaves_the_outer_one_intact() {
 fn block_on_inside_a_workflow_panics_instead_of_hanging() {
     #[workflow]
     async fn body() -> u32 {
+        #[allow_nondeterminism = "what notices it at run time is tested here"]
         futures::executor::block_on(add(1, 1))
     }
     // On a thread of its own: the test harness must not be in an executor.
