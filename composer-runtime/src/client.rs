@@ -14,6 +14,7 @@ use composer_sdk::{
     id::{RunId, WorkflowId},
 };
 
+pub(crate) use self::start::check_tags;
 pub use self::{
     builder::ComposerBuilder,
     handle::{Json, Line, Returns, RunHandle},

@@ -32,6 +32,8 @@ use crate::{
 
 /// How long a run that may be what kills processes is watched.
 pub(crate) const PROBATION: Duration = Duration::from_secs(2);
+/// Children that are started at once.
+const CHILD_STARTS: usize = 4;
 /// Releases that may wait for the database at once.
 const RELEASES: usize = 1024;
 
@@ -50,6 +52,8 @@ pub(crate) struct Host {
     pub(crate) build: String,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) hub: Arc<Hub>,
+    /// Starts of children that are under way at once: each takes a connection.
+    pub(crate) child_starts: Semaphore,
     runs: Mutex<Runs>,
     releases: mpsc::Sender<Ask>,
     draining: AtomicBool,
@@ -99,6 +103,7 @@ impl Host {
             build,
             metrics,
             hub,
+            child_starts: Semaphore::new(CHILD_STARTS),
             runs: Mutex::default(),
             releases,
             draining: AtomicBool::new(false),

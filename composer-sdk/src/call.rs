@@ -260,8 +260,8 @@ impl<D: Definition> Future for Call<D> {
 impl<D: Definition> Call<D> {
     /// In a workflow: a durable step.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<D::Output> {
+        let Role::Activity { options, .. } = D::ROLE else { return self.poll_child(cx) };
         let Origin::Workflow(leaf) = &mut self.origin else { return Poll::Pending };
-        let Role::Activity { options, .. } = D::ROLE else { return self.refuse_child() };
         let input = match &self.input {
             Ok(input) => input,
             Err(failure) => {
@@ -286,6 +286,30 @@ impl<D: Definition> Call<D> {
             Poll::Ready(Answer::Done(outcome)) => self.finish(&outcome),
             Poll::Ready(Answer::Fired) | Poll::Pending => Poll::Pending,
         }
+    }
+
+    /// In a workflow: a child workflow.
+    fn poll_child(&mut self, cx: &mut Context<'_>) -> Poll<D::Output> {
+        let request = (!self.is_asked()).then(|| self.request());
+        let Origin::Workflow(leaf) = &mut self.origin else { return Poll::Pending };
+        let answer = match request {
+            Some(Err(why)) => return self.finish(&Outcome::Failed(why.into())),
+            Some(Ok((request, detached))) => leaf.poll(cx, || Ask {
+                kind: StepKind::Child,
+                name: D::NAME,
+                digest: Digest::of(&request.input),
+                work: Work::Child { request: Box::new(request), detached },
+            }),
+            None => leaf.poll_again(cx),
+        };
+        match answer {
+            Poll::Ready(Answer::Done(outcome)) => self.finish(&outcome),
+            Poll::Ready(Answer::Fired) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        matches!(&self.origin, Origin::Workflow(leaf) if leaf.is_asked())
     }
 
     /// The declared result. Where the declared type has no place for what happened, the run ends with that; where the

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
     error::Failure,
-    id::Timestamp,
+    id::{RunId, Timestamp},
     payload::{Digest, Payload},
 };
 
@@ -86,6 +86,22 @@ pub enum Event {
     },
     /// The run's own timeout passed. Delivered: the body is dropped.
     RunTimedOut,
+    /// A child's run id was chosen: from here on it may be there. Not delivered.
+    ChildStarted {
+        /// The step that it is.
+        step: Step,
+        /// The child.
+        run_id: RunId,
+    },
+    /// A child has ended. Delivered.
+    ChildDone {
+        /// The step's number.
+        step: u32,
+        /// The inbox row that said so.
+        inbox: i64,
+        /// With what it ended.
+        outcome: Outcome,
+    },
 }
 
 /// What a workflow asked for: the identity that a replay compares.
@@ -257,6 +273,8 @@ struct Meta {
     outcome: Option<Tag>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<RunId>,
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -281,6 +299,8 @@ mod kind {
     pub(super) const SIGNAL: i16 = 5;
     pub(super) const CANCEL_REQUESTED: i16 = 6;
     pub(super) const RUN_TIMED_OUT: i16 = 7;
+    pub(super) const CHILD_STARTED: i16 = 10;
+    pub(super) const CHILD_DONE: i16 = 11;
 }
 
 impl Outcome {
@@ -329,18 +349,22 @@ impl Event {
             Event::Signal { .. } => "signal",
             Event::CancelRequested { .. } => "cancel_requested",
             Event::RunTimedOut => "run_timed_out",
+            Event::ChildStarted { .. } => "child_started",
+            Event::ChildDone { .. } => "child_done",
         }
     }
 
     /// Whether the workflow sees it: it is polled after each such event, and only then.
     pub fn is_delivered(&self) -> bool {
-        !matches!(self, Event::AttemptFailed { .. } | Event::TimerSet { .. })
+        !matches!(self, Event::AttemptFailed { .. } | Event::TimerSet { .. } | Event::ChildStarted { .. })
     }
 
     /// The inbox row that the event came from: the row and the event change hands in one statement.
     pub fn inbox(&self) -> Option<i64> {
         match self {
-            Event::Signal { inbox, .. } | Event::CancelRequested { inbox, .. } => Some(*inbox),
+            Event::Signal { inbox, .. }
+            | Event::CancelRequested { inbox, .. }
+            | Event::ChildDone { inbox, .. } => Some(*inbox),
             _ => None,
         }
     }
@@ -350,8 +374,9 @@ impl Event {
         match self {
             Event::StepDone { step, .. }
             | Event::AttemptFailed { step, .. }
-            | Event::TimerSet { step, .. } => Some(step.number),
-            Event::TimerFired { step } => Some(*step),
+            | Event::TimerSet { step, .. }
+            | Event::ChildStarted { step, .. } => Some(step.number),
+            Event::TimerFired { step } | Event::ChildDone { step, .. } => Some(*step),
             _ => None,
         }
     }
@@ -396,6 +421,14 @@ impl Event {
                 (kind::CANCEL_REQUESTED, meta, None)
             }
             Event::RunTimedOut => (kind::RUN_TIMED_OUT, none(), None),
+            Event::ChildStarted { step, run_id } => {
+                (kind::CHILD_STARTED, Meta { step: Some(step.clone()), run: Some(*run_id), ..none() }, None)
+            }
+            Event::ChildDone { step, inbox, outcome } => {
+                let (tag, failure, payload) = outcome.split();
+                let meta = Meta { number: *step, inbox: Some(*inbox), outcome: Some(tag), failure, ..none() };
+                (kind::CHILD_DONE, meta, payload)
+            }
         };
         Record { kind, meta: json(&meta), payload }
     }
@@ -434,6 +467,16 @@ impl Event {
             },
             kind::CANCEL_REQUESTED => Event::CancelRequested { inbox: inbox()?, reason: meta.error.clone() },
             kind::RUN_TIMED_OUT => Event::RunTimedOut,
+            kind::CHILD_STARTED => Event::ChildStarted {
+                step: step()?,
+                run_id: meta.run.ok_or_else(|| unreadable("it names no run"))?,
+            },
+            kind::CHILD_DONE => Event::ChildDone {
+                step: meta.number,
+                inbox: inbox()?,
+                outcome: Outcome::join(meta.outcome, meta.failure.clone(), payload)
+                    .ok_or_else(|| unreadable("its outcome is not complete"))?,
+            },
             _ => return Err(unreadable("this version does not know the kind")),
         })
     }

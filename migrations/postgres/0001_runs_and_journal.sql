@@ -36,6 +36,9 @@ create table runs (
     result_meta text,
     result      bytea,
     unconsumed  int[],
+    parent_run  uuid,
+    parent_step int,
+    on_parent   smallint,
     constraint runs_pk primary key (run_id),
     constraint runs_status_is_known check (status between 0 and 8),
     constraint runs_running_has_owner check (status <> 2 or session is not null),
@@ -47,12 +50,15 @@ comment on column runs.status is '0 paused, 1 pending, 2 running, 3 parked, 4 st
 comment on column runs.epoch is 'The fencing token: one higher at each claim, never reset.';
 comment on column runs.session is 'The owner of a running run; the last owner of a closed or stuck one.';
 comment on column runs.due_at is 'When a pending or parked run is due; null waits for an inbox row alone.';
+comment on column runs.parent_run is 'Of a child: the run whose step `parent_step` it is.';
+comment on column runs.on_parent is 'Of a child, when its parent ends first: 1 it is asked to cancel, 2 it goes on.';
 comment on column runs.seen is 'Length of the journal at the last take-over from a dead session.';
 
 -- What claims scan: due work by workflow, the runs of a session, stuck runs by the build that could not go on.
 create index runs_due on runs (workflow, due_at, run_id) where status in (1, 3) and due_at is not null;
 create index runs_owned on runs (session, workflow) where status = 2;
 create index runs_stuck on runs (workflow, stuck_build, stuck_at) where status = 4;
+create index runs_children on runs (parent_run) where parent_run is not null;
 create index runs_tags on runs using gin (tags jsonb_path_ops) where tags is not null;
 
 -- Append-only: written by the owner of the run alone, in order, without gaps. `epoch` is the one that wrote the row.
@@ -86,11 +92,25 @@ create table inbox (
     sent_at bigint   not null default (extract(epoch from clock_timestamp()) * 1000000)::bigint,
     shelved boolean  not null default false,
     constraint inbox_pk primary key (run_id, id),
-    constraint inbox_kind_is_known check (kind in (1, 2))
+    constraint inbox_kind_is_known check (kind in (1, 2, 3))
 );
 create index inbox_waiting on inbox (id) include (run_id) where not shelved;
 comment on table inbox is 'Messages not yet journaled; shelved: the run closed without them.';
-comment on column inbox.kind is '1 a signal (name, payload), 2 a request to cancel (name is the reason).';
+comment on column inbox.kind is '1 a signal (name, payload), 2 a request to cancel (name is the reason), 3 the end of a child (name: step and meta).';
+
+-- A child that ends tells its parent in the same transaction, whoever ends it.
+create function tell_parent() returns trigger language plpgsql set search_path from current as $$
+begin
+    insert into inbox (run_id, kind, name, payload)
+    select p.run_id, 3, new.parent_step || ' ' || new.result_meta, new.result
+      from runs p
+     where p.run_id = new.parent_run and p.status < 5;
+    return null;
+end
+$$;
+create trigger runs_tell_parent after update of status on runs for each row
+    when (new.parent_run is not null and new.status >= 5 and old.status < 5)
+    execute function tell_parent();
 
 -- One row a worker process. Renewing changes one small row, whatever the number of runs.
 create table sessions (

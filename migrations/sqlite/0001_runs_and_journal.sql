@@ -28,11 +28,15 @@ create table composer_runs (
   unconsumed text,                            -- JSON array: journal entries of signals that nobody received
   input blob not null,
   result_meta text,                           -- JSON: which kind of end
-  result blob                                 -- its value or error
+  result blob,                                -- its value or error
+  parent_run blob,                            -- of a child: the run whose step it is
+  parent_step integer,
+  on_parent integer                           -- when its parent ends first: 1 it is asked to cancel, 2 it goes on
 ) strict;
 
 create index composer_runs_due on composer_runs (workflow, due_at) where status in (1, 3);
 create index composer_runs_owned on composer_runs (session) where status = 2;
+create index composer_runs_children on composer_runs (parent_run) where parent_run is not null;
 create index composer_runs_stuck on composer_runs (workflow) where status = 4;
 
 -- The run that a user's key names now.
@@ -59,8 +63,8 @@ create table composer_journal (
 create table composer_inbox (
   id integer primary key autoincrement,
   run_id blob not null,
-  kind integer not null check (kind in (1, 2)), -- 1 signal, 2 cancel
-  name text not null,                         -- the signal's name; the reason of a cancel
+  kind integer not null check (kind in (1, 2, 3)), -- 1 signal, 2 cancel, 3 a child's end
+  name text not null,                         -- the signal's name; the reason of a cancel; a child's step and meta
   payload blob,
   sent_at integer not null,
   shelved integer not null default 0          -- 1: its run is closed, so that it makes nothing due
@@ -68,6 +72,16 @@ create table composer_inbox (
 
 create index composer_inbox_mail on composer_inbox (run_id, id) where shelved = 0;
 create index composer_inbox_shelf on composer_inbox (run_id, id) where shelved = 1;
+
+-- A child that ends tells its parent in the same transaction, whoever ends it.
+create trigger composer_runs_tell_parent after update of status on composer_runs
+when new.parent_run is not null and new.status in (5, 6, 7, 8) and old.status not in (5, 6, 7, 8)
+begin
+  insert into composer_inbox (run_id, kind, name, payload, sent_at)
+  select p.run_id, 3, new.parent_step || ' ' || new.result_meta, new.result, new.closed_at
+  from composer_runs p
+  where p.run_id = new.parent_run and p.status not in (5, 6, 7, 8);
+end;
 
 -- One row a worker process's life. Ids are never reused. A dead one stays until its last run was handed out.
 create table composer_sessions (

@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use composer_runtime::{
     Composer, Line, RunHandle, Status, Worker,
     store::{
-        Batch, BatchWritten, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
-        MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Release, Released,
+        Batch, BatchWritten, ChildStarted, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn,
+        Message, MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released,
         Result as StoreResult, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started,
         Store, StoreError, Suspects, Swept, Topic,
     },
@@ -190,6 +190,9 @@ impl Store for Mortal {
     }
     async fn send(&self, run: RunId, message: &NewMessage) -> StoreResult<Sent> {
         self.store.send(run, message).await
+    }
+    async fn start_child(&self, child: &NewRun, parent: &Parent) -> StoreResult<ChildStarted> {
+        self.store.start_child(child, parent).await
     }
     async fn order(&self, run: RunId, order: &Order) -> StoreResult<Ordered> {
         self.store.order(run, order).await

@@ -281,7 +281,7 @@ pub struct Line {
     /// When.
     pub at: Timestamp,
     /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `undo_completed`, `undo_failed`,
-    /// `attempt_failed`, `timer_set`, `timer_fired`, `signal`, `cancel_requested`, `run_timed_out`, `run_completed`,
+    /// `attempt_failed`, `child_started`, `child_completed`, `child_failed`, `timer_set`, `timer_fired`, `signal`, `cancel_requested`, `run_timed_out`, `run_completed`,
     /// `run_failed`, `run_cancelled`, `run_terminated`.
     pub kind: &'static str,
     /// The step's number.
@@ -356,6 +356,23 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
                     detail: format!("{error} (will be retried)"),
                     ..own("attempt_failed")
                 });
+            }
+            Event::ChildStarted { step, run_id } => {
+                asked.insert(step.number);
+                lines.push(Line {
+                    step: Some(step.number),
+                    name: step.name.to_string(),
+                    detail: format!("{run_id} ({})", step.line),
+                    ..own("child_started")
+                });
+            }
+            Event::ChildDone { step, outcome, .. } => {
+                let kind = if matches!(outcome, Outcome::Ok(_)) { "child_completed" } else { "child_failed" };
+                let detail = match outcome {
+                    Outcome::Failed(failure) => failure.to_string(),
+                    _ => String::new(),
+                };
+                lines.push(Line { step: Some(*step), detail, ..own(kind) });
             }
             Event::TimerSet { step, due } => lines.push(Line {
                 step: Some(step.number),

@@ -180,12 +180,13 @@ fn claimed(run: NewRun, epoch: Epoch, at: composer_sdk::id::Timestamp) -> Claime
         started_at: at,
         claimed_at: at,
         deadline: run.timeout.map(|timeout| at.saturating_add(timeout)),
+        is_child: false,
         taken_over: false,
         strikes: 0,
     }
 }
 
-fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Error> {
+pub(crate) fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Error> {
     if tags.len() > TAGS {
         return Err(Error::Start(format!("a run has at most {TAGS} tags, not {}", tags.len())));
     }

@@ -197,6 +197,36 @@ pub struct NewRun {
     pub build: String,
 }
 
+/// Whose step a child run is, and as whom that is said: a parent that is owned by somebody else by now starts nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parent {
+    /// The parent.
+    pub run_id: RunId,
+    /// Its owner.
+    pub session: SessionId,
+    /// At this epoch.
+    pub epoch: Epoch,
+    /// The number of the step.
+    pub step: u32,
+    /// Whether the child goes on when its parent is terminated.
+    pub abandoned: bool,
+}
+
+/// The answer to a child's start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChildStarted {
+    /// It is there: since now, or since an earlier life of its parent.
+    Started,
+    /// Another run has the workflow id.
+    Taken {
+        /// That run.
+        run_id: RunId,
+    },
+    /// The parent is not owned at that epoch by that session.
+    Fenced,
+}
+
 /// What to do when the workflow id is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -264,6 +294,8 @@ pub struct RunRow {
     pub reason: Option<String>,
     /// How often a worker died while it held the run, without progress in between.
     pub strikes: u32,
+    /// Of a child: its parent, and the number of the step there.
+    pub parent: Option<(RunId, u32)>,
     /// Whether a live session hosts its workflow: `false` explains why it waits.
     pub hosted: bool,
 }
@@ -283,6 +315,8 @@ pub struct RunFilter {
     pub created_from: Option<Timestamp>,
     /// Created before.
     pub created_before: Option<Timestamp>,
+    /// Children of this run.
+    pub parent: Option<RunId>,
 }
 
 /// A run's end.
@@ -352,6 +386,13 @@ pub enum MessageContent {
     Cancel {
         /// Why, in the caller's words.
         reason: String,
+    },
+    /// A child of the run has ended.
+    Child {
+        /// The number of its step.
+        step: u32,
+        /// With this.
+        outcome: Outcome,
     },
 }
 
@@ -452,6 +493,8 @@ pub struct Claimed {
     pub taken_over: bool,
     /// How often a worker died over it without progress; from 2 on it is hosted with few others.
     pub strikes: u32,
+    /// Whether it is a child: then its end is mail for its parent.
+    pub is_child: bool,
 }
 
 /// What one statement of the journal writer carries. Runs are in ascending order of their id, each at most once.
@@ -637,6 +680,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// session is gone or the run is delayed: then it is pending).
     async fn start(&self, run: &NewRun, policy: IdPolicy, owner: Option<SessionId>) -> Result<Started>;
 
+    /// Starts a run that is a step of another one, pending, as the owner of that one. Repeating it with the same run id
+    /// changes nothing. When the child ends, in whatever way, its parent has a message in the same transaction.
+    async fn start_child(&self, child: &NewRun, parent: &Parent) -> Result<ChildStarted>;
+
     /// Puts a message into a run's inbox. Takes no lock that an append waits for.
     async fn send(&self, run: RunId, message: &NewMessage) -> Result<Sent>;
 
@@ -764,6 +811,17 @@ pub trait ListenConn: Send {
     /// # Cancel safety
     /// May be dropped at any time; at worst a topic is missed, which the poll makes good.
     async fn next(&mut self) -> Result<Topic>;
+}
+
+/// What an inbox row says of a child's end: the step and the outcome's meta in its name, the value in its payload.
+pub(crate) fn child_ended(
+    name: &str,
+    payload: Option<Payload>,
+) -> std::result::Result<MessageContent, String> {
+    let (step, meta) = name.split_once(' ').ok_or_else(|| format!("{name:?} names no step"))?;
+    let step = step.parse().map_err(|e| format!("the step {step:?}: {e}"))?;
+    let outcome = Outcome::from_record(meta, payload).map_err(|e| e.to_string())?;
+    Ok(MessageContent::Child { step, outcome })
 }
 
 /// The longest wait for an answer: longer than any statement may take.

@@ -12,8 +12,10 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use composer_sdk::{
-    id::Timestamp,
-    journal::{Entry, Event, Outcome, Step, StepKind},
+    call::StartRequest,
+    error::{Failure, FailureKind},
+    id::{RunId, Timestamp},
+    journal::{Entry, Event, GaveUp, Outcome, Step, StepKind},
     options::ActivityOptions,
     payload::Payload,
     replay::{Command, Finished, FinishedStatus, Machine, Progress, Start},
@@ -31,6 +33,19 @@ pub(crate) struct Todo {
     pub(crate) start: Vec<Attempt>,
     /// Steps whose attempt is to be stopped.
     pub(crate) stop: Vec<u32>,
+    /// Children to start.
+    pub(crate) children: Vec<Child>,
+    /// Children to ask to cancel, with their steps. Asking twice changes nothing.
+    pub(crate) cancel: Vec<(u32, RunId)>,
+}
+
+/// A child to start. Starting it twice changes nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Child {
+    pub(crate) step: Step,
+    pub(crate) run_id: RunId,
+    pub(crate) request: Box<StartRequest>,
+    pub(crate) detached: bool,
 }
 
 /// Entries to write together.
@@ -76,6 +91,27 @@ enum Open {
     },
     /// Nobody waits for it any more; told to stop.
     Stopping,
+    /// A child whose run id waits to be durable.
+    ChildWaiting(Child),
+    /// A child that is being started; asked to cancel as soon as that is certain, if nobody waits for it any more.
+    ChildStarting {
+        child: Child,
+        cancel: bool,
+    },
+    /// A child that is there.
+    ChildRunning {
+        run_id: RunId,
+        detached: bool,
+    },
+    /// A child that was asked to cancel, and has not ended.
+    ChildStopping,
+}
+
+impl Open {
+    /// Whether nobody waits for it any more, and it has not settled.
+    fn is_stopping(&self) -> bool {
+        matches!(self, Open::Stopping | Open::ChildStopping | Open::ChildStarting { cancel: true, .. })
+    }
 }
 
 /// See the module.
@@ -100,6 +136,8 @@ pub(crate) struct Driver {
     rests: BTreeSet<(Timestamp, u32)>,
     start: Vec<Attempt>,
     stop: Vec<u32>,
+    children: Vec<Child>,
+    cancel: Vec<(u32, RunId)>,
     under_way: usize,
     end: Option<End>,
     end_sent: bool,
@@ -155,6 +193,8 @@ impl Driver {
             rests: BTreeSet::new(),
             start: vec![],
             stop: vec![],
+            children: vec![],
+            cancel: vec![],
             under_way: 0,
             end: None,
             end_sent: false,
@@ -208,6 +248,9 @@ impl Driver {
     /// Messages from the inbox, in order; those already taken are passed over.
     pub(crate) fn mail(&mut self, messages: Vec<Message>, now: Timestamp) {
         for message in messages {
+            if let (true, MessageContent::Child { step, .. }) = (self.end.is_some(), &message.content) {
+                self.child_ended(*step);
+            }
             if self.end.is_some() || !self.mail.insert(message.id) {
                 continue;
             }
@@ -215,8 +258,42 @@ impl Driver {
             let event = match message.content {
                 MessageContent::Signal { name, payload } => Event::Signal { name, inbox, payload },
                 MessageContent::Cancel { reason } => Event::CancelRequested { inbox, reason },
+                MessageContent::Child { step, outcome } => {
+                    self.child_ended(step);
+                    Event::ChildDone { step, inbox, outcome }
+                }
             };
             self.deliver(event, now);
+        }
+    }
+
+    /// What became of a child's start: refused when another run has its workflow id.
+    pub(crate) fn child_started(&mut self, step: u32, refused: Option<String>, now: Timestamp) {
+        let Some(Open::ChildStarting { child, cancel }) = self.steps.remove(&step) else { return };
+        self.under_way -= 1;
+        let Child { step, run_id, detached, .. } = child;
+        match refused {
+            Some(why) if !cancel => {
+                let outcome = Outcome::Failed(Failure::new(FailureKind::Refused, &why));
+                let gave_up = Some(GaveUp::Permanent);
+                self.deliver(Event::StepDone { step, attempt: 1, error: why, gave_up, outcome }, now);
+            }
+            Some(_) => {}
+            None if cancel => {
+                self.cancel.push((step.number, run_id));
+                self.steps.insert(step.number, Open::ChildStopping);
+            }
+            None => drop(self.steps.insert(step.number, Open::ChildRunning { run_id, detached })),
+        }
+    }
+
+    /// A child has ended, or was never there: nothing of it is open.
+    pub(crate) fn child_ended(&mut self, step: u32) {
+        match self.steps.remove(&step) {
+            // Its end was heard of before the answer to its start.
+            Some(Open::ChildStarting { .. }) => self.under_way -= 1,
+            Some(Open::ChildWaiting(_)) => self.gated.retain(|(_, gated)| *gated != step),
+            _ => {}
         }
     }
 
@@ -281,13 +358,19 @@ impl Driver {
     /// What is to be done, once.
     pub(crate) fn take(&mut self, now: Timestamp) -> Todo {
         self.open_gates(now);
-        let settled = self.under_way == 0;
+        let settled = self.under_way == 0 && !self.is_stopping();
         let end = if settled && !self.end_sent { self.end.clone() } else { None };
         self.end_sent |= end.is_some();
         let entries = std::mem::take(&mut self.entries);
         let prev = self.decided - entries.len() as u32;
         let write = (!entries.is_empty() || end.is_some()).then_some(Write { prev, entries, end });
-        Todo { write, start: std::mem::take(&mut self.start), stop: std::mem::take(&mut self.stop) }
+        Todo {
+            write,
+            start: std::mem::take(&mut self.start),
+            stop: std::mem::take(&mut self.stop),
+            children: std::mem::take(&mut self.children),
+            cancel: std::mem::take(&mut self.cancel),
+        }
     }
 
     /// Calls that the workflow built and dropped, in words, once.
@@ -311,10 +394,15 @@ impl Driver {
         self.deadline.filter(|_| self.machine.as_ref().is_some_and(|machine| !machine.is_ending()))
     }
 
-    /// Whether nothing is under way and nothing is on its way to the journal. A run whose workflow has ended never
-    /// is: its end has to arrive.
+    /// Whether something that was told to stop has not settled.
+    fn is_stopping(&self) -> bool {
+        self.steps.values().any(Open::is_stopping)
+    }
+
+    /// Whether nothing is under way and nothing is on its way to the journal. A run whose workflow has ended is only
+    /// while it waits for its children: its end has to arrive.
     pub(crate) fn is_idle(&self) -> bool {
-        self.machine.is_some()
+        (self.machine.is_some() || (self.is_stopping() && !self.end_sent))
             && self.under_way == 0
             && self.entries.is_empty()
             && self.durable == self.decided
@@ -380,13 +468,25 @@ impl Driver {
                     self.timers.insert((due, number));
                     self.steps.insert(number, Open::Timer { due });
                 }
-                Command::Abandon { step } => self.abandon(step),
+                Command::StartChild { step, request, run_id, detached } => {
+                    let number = step.number;
+                    let run_id = run_id.unwrap_or_else(|| {
+                        let run_id = RunId::new(self.last_at);
+                        self.record(Event::ChildStarted { step: step.clone(), run_id }, self.last_at);
+                        run_id
+                    });
+                    let child = Child { step, run_id, request, detached };
+                    self.steps.insert(number, Open::ChildWaiting(child));
+                    self.gated.push_back((self.decided, number));
+                }
+                Command::Abandon { step, child } => self.abandon(step, child),
                 _ => self.give_up("the workflow asked for something that this version cannot do".into()),
             }
         }
     }
 
-    fn abandon(&mut self, step: u32) {
+    /// Stops a step. A `child` of an earlier life may be there, of which this one knows nothing else.
+    fn abandon(&mut self, step: u32, child: Option<RunId>) {
         if let Some(place) = self.start.iter().position(|attempt| attempt.activity.step.number == step) {
             // It never left: nobody would report its end.
             self.start.remove(place);
@@ -399,14 +499,45 @@ impl Driver {
                 self.stop.push(step);
                 self.steps.insert(step, Open::Stopping);
             }
-            Some(Open::Stopping) => drop(self.steps.insert(step, Open::Stopping)),
+            Some(stopping) if stopping.is_stopping() => drop(self.steps.insert(step, stopping)),
+            Some(Open::ChildStarting { child, .. }) => {
+                let cancel = !child.detached;
+                self.steps.insert(step, Open::ChildStarting { child, cancel });
+            }
+            Some(Open::ChildRunning { detached: true, .. }) => {}
+            Some(Open::ChildRunning { run_id, .. }) => {
+                self.cancel.push((step, run_id));
+                self.steps.insert(step, Open::ChildStopping);
+            }
+            Some(Open::ChildWaiting(waiting)) => {
+                self.gated.retain(|(_, gated)| *gated != step);
+                // Detached, it is started all the same: it was asked for. Else an earlier life may have started it.
+                if waiting.detached {
+                    self.start_child(waiting);
+                } else if child.is_some() {
+                    self.cancel.push((step, waiting.run_id));
+                    self.steps.insert(step, Open::ChildStopping);
+                }
+            }
+            Some(Open::Stopping | Open::ChildStopping) => {}
             Some(Open::Timer { due }) => drop(self.timers.remove(&(due, step))),
             Some(Open::Waiting { not_before, .. }) => {
                 self.rests.retain(|(_, resting)| not_before.is_none() || *resting != step);
                 self.gated.retain(|(_, gated)| *gated != step);
             }
-            None => {}
+            None => {
+                if let Some(run_id) = child {
+                    self.cancel.push((step, run_id));
+                    self.steps.insert(step, Open::ChildStopping);
+                }
+            }
         }
+    }
+
+    fn start_child(&mut self, child: Child) {
+        self.children.push(child.clone());
+        self.steps.insert(child.step.number, Open::ChildStarting { child, cancel: false });
+        self.under_way += 1;
     }
 
     /// The workflow has ended: everything open is abandoned.
@@ -417,7 +548,7 @@ impl Driver {
         self.machine = None;
         self.end = Some(end);
         let open: Vec<u32> = self.steps.keys().copied().collect();
-        open.into_iter().for_each(|step| self.abandon(step));
+        open.into_iter().for_each(|step| self.abandon(step, None));
     }
 
     fn wait_for(&mut self, activity: Activity, not_before: Option<Timestamp>) {
@@ -442,18 +573,22 @@ impl Driver {
                 _ => self.begin(step),
             }
         }
-        let settled = || !self.steps.values().any(|open| matches!(open, Open::Stopping));
-        if !self.draining && !self.undos.is_empty() && settled() {
+        if !self.draining && !self.undos.is_empty() && !self.is_stopping() {
             std::mem::take(&mut self.undos).into_iter().for_each(|step| self.begin(step));
         }
     }
 
     fn begin(&mut self, step: u32) {
-        if let Some(Open::Waiting { activity, .. }) = self.steps.remove(&step) {
-            let attempt = activity.failed + 1;
-            self.start.push(Attempt { activity: activity.clone(), attempt });
-            self.steps.insert(step, Open::Attempting { activity, attempt });
-            self.under_way += 1;
+        match self.steps.remove(&step) {
+            Some(Open::Waiting { activity, .. }) => {
+                let attempt = activity.failed + 1;
+                self.start.push(Attempt { activity: activity.clone(), attempt });
+                self.steps.insert(step, Open::Attempting { activity, attempt });
+                self.under_way += 1;
+            }
+            Some(Open::ChildWaiting(child)) => self.start_child(child),
+            Some(other) => drop(self.steps.insert(step, other)),
+            None => {}
         }
     }
 }

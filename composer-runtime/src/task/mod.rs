@@ -1,7 +1,8 @@
-//! A hosted run: what it decides ([`driver`]), the task that acts on it ([`workflow`]), and one attempt of an
-//! activity ([`activity`]).
+//! A hosted run: what it decides ([`driver`]), the task that acts on it ([`workflow`]), one attempt of an activity
+//! ([`activity`]), and its children.
 
 pub(crate) mod activity;
+mod children;
 pub(crate) mod driver;
 pub(crate) mod workflow;
 
@@ -22,6 +23,10 @@ pub(crate) enum Note {
     Refused(Refusal),
     /// An attempt is over.
     Attempt { step: u32, attempt: u32, end: activity::AttemptEnd },
+    /// A child's start is certain: it is there, or refused in these words.
+    ChildStarted { step: u32, refused: Option<String> },
+    /// A child that was to be cancelled is not there.
+    ChildGone { step: u32 },
     /// Messages are in the inbox.
     Mail(Vec<Message>),
     /// A message is in the inbox that cannot be read, for this reason.

@@ -22,6 +22,7 @@ use tokio::{
 use super::{
     Mailbox, Note, Refusal,
     activity::{self, AttemptEnd},
+    children,
     driver::{Attempt, Driver, Todo, Write},
 };
 use crate::{
@@ -65,6 +66,7 @@ struct Task {
     tenure: Arc<Tenure>,
     workflow: &'static str,
     workflow_id: WorkflowId,
+    is_child: bool,
     driver: Driver,
     mailbox: Mailbox,
     notes: mpsc::UnboundedReceiver<Note>,
@@ -104,6 +106,7 @@ impl Task {
             tenure: Tenure::new(claimed.run_id, claimed.epoch),
             workflow: workflow.name,
             workflow_id: claimed.workflow_id,
+            is_child: claimed.is_child,
             driver,
             mailbox,
             notes,
@@ -195,6 +198,10 @@ impl Task {
                 self.driver.written(upto, now);
                 if ended && let Some(end) = self.ending.take() {
                     self.host.ended(self.run_id(), end);
+                    if self.is_child {
+                        // Its end is mail for its parent.
+                        self.host.hub.notify(Topic::Inbox);
+                    }
                     self.over = true;
                 }
             }
@@ -202,6 +209,8 @@ impl Task {
                 self.attempts.remove(&step);
                 self.driver.attempt_ended(step, attempt, end, now, fastrand::f64());
             }
+            Note::ChildStarted { step, refused } => self.driver.child_started(step, refused, now),
+            Note::ChildGone { step } => self.driver.child_ended(step),
             Note::Mail(messages) => self.driver.mail(messages, now),
             Note::Unreadable(why) => self.driver.give_up(why),
             Note::Alarm => self.driver.alarm(),
@@ -269,6 +278,12 @@ impl Task {
             self.ending = end.clone();
             let (tenure, reply) = (self.tenure.clone(), self.mailbox.clone());
             self.host.writer.write(RunOp { tenure, prev, entries, end, reply }).await;
+        }
+        for child in todo.children {
+            children::start(self.host.clone(), self.tenure.clone(), child, self.mailbox.clone());
+        }
+        for (step, child) in todo.cancel {
+            children::cancel(self.host.clone(), step, child, self.mailbox.clone());
         }
         let alone = todo.start.len() == 1 && self.attempts.is_empty();
         let mut decided = false;

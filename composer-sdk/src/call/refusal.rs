@@ -68,19 +68,6 @@ impl<D: Definition> Call<D> {
             (Origin::Inert, _) => format!("`{name}`, built in `Drop` code ({at}), does nothing"),
         }
     }
-
-    /// A workflow that is awaited in a workflow.
-    pub(super) fn refuse_child(&mut self) -> Poll<D::Output> {
-        if let Some(run) = self.origin.run() {
-            run.refuse(format!(
-                "the workflow `{}` was awaited inside a workflow ({}): child workflows are not there yet. Call its \
-                 steps from an ordinary async function, or start it from an activity through a client",
-                D::NAME,
-                self.line()
-            ));
-        }
-        Poll::Pending
-    }
 }
 
 /// The body of a plain call inside an activity.

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{Call, Options, Origin};
 use crate::{
-    definition::Workflow,
-    error::Failure,
+    definition::{Definition, Workflow},
+    error::{Failure, FailureKind},
     id::{InvalidWorkflowId, WorkflowId},
     payload::Payload,
 };
@@ -17,6 +17,7 @@ pub(super) struct StartOptions {
     tags: BTreeMap<String, String>,
     timeout: Option<Duration>,
     delay: Duration,
+    detached: bool,
 }
 
 /// A run that is asked for: what a client needs of a call.
@@ -60,6 +61,29 @@ pub enum StartRefused {
     },
 }
 
+impl From<StartRefused> for Failure {
+    fn from(why: StartRefused) -> Self {
+        match why {
+            StartRefused::Input(failure) => failure,
+            other => Failure::new(FailureKind::Refused, other),
+        }
+    }
+}
+
+impl<D: Definition> Call<D> {
+    /// The run that this call asks for, and whether it is detached.
+    pub(super) fn request(&mut self) -> Result<(StartRequest, bool), StartRefused> {
+        let options = match std::mem::replace(&mut self.options, Options::Default) {
+            Options::Start(options) => *options,
+            _ => StartOptions::default(),
+        };
+        let id = options.id.map(WorkflowId::try_from).transpose()?;
+        let input = self.input.clone()?;
+        let StartOptions { tags, timeout, delay, detached, .. } = options;
+        Ok((StartRequest { workflow: D::NAME, input, id, tags, timeout, delay }, detached))
+    }
+}
+
 impl<W: Workflow> Call<W> {
     /// The user's key of the run: 1 to 512 bytes. Starting an id that exists returns the run that has it.
     #[track_caller]
@@ -89,6 +113,14 @@ impl<W: Workflow> Call<W> {
         self
     }
 
+    /// As a child: it goes on when its parent ends, or stops waiting for it, and is not asked to cancel then. A client's
+    /// start is always so.
+    #[track_caller]
+    pub fn detached(mut self) -> Self {
+        self.start_options("detached").detached = true;
+        self
+    }
+
     /// The start that this call describes: for clients.
     ///
     /// # Errors
@@ -97,18 +129,7 @@ impl<W: Workflow> Call<W> {
         if matches!(self.origin, Origin::Workflow(_) | Origin::Inert) {
             return Err(StartRefused::InsideWorkflow { workflow: W::NAME, line: self.line() });
         }
-        let options = match std::mem::replace(&mut self.options, Options::Default) {
-            Options::Start(options) => *options,
-            _ => StartOptions::default(),
-        };
-        Ok(StartRequest {
-            workflow: W::NAME,
-            input: self.input.clone()?,
-            id: options.id.map(WorkflowId::try_from).transpose()?,
-            tags: options.tags,
-            timeout: options.timeout,
-            delay: options.delay,
-        })
+        Ok(self.request()?.0)
     }
 
     #[track_caller]

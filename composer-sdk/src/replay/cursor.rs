@@ -38,6 +38,17 @@ pub(super) fn pair_timer(state: &mut State, number: u32, ended: bool) -> Result<
     Err(mismatch(state, recorded, ended))
 }
 
+/// The same for a child that has ended. One that has its result already keeps it: the first that was journaled counts.
+pub(super) fn pair_child(state: &mut State, number: u32, ended: bool) -> Result<(), Box<Mismatch>> {
+    let child = state.asked(number).is_some_and(|asked| asked.step.kind == StepKind::Child);
+    if child || matches!(state.slot(number), Some(Slot::Settled)) {
+        return Ok(());
+    }
+    let digest = Digest::of(&Payload::from(b"[]".as_slice()));
+    let recorded = Step { number, kind: StepKind::Child, name: "".into(), digest, line: "".into() };
+    Err(mismatch(state, recorded, ended))
+}
+
 fn mismatch(state: &mut State, recorded: Step, ended: bool) -> Box<Mismatch> {
     let asked = state.asked(recorded.number).map(|asked| asked.step.clone());
     let settled = matches!(state.slot(recorded.number), Some(Slot::Settled));
@@ -59,12 +70,8 @@ pub(super) fn commands(state: &mut State, asked: Vec<u32>, abandoned: Vec<u32>) 
         step.told = true;
         commands.push(step.command());
     }
-    commands.extend(
-        abandoned
-            .into_iter()
-            .filter(|number| state.asked(*number).is_some())
-            .map(|step| Command::Abandon { step }),
-    );
+    commands
+        .extend(abandoned.into_iter().filter_map(|number| state.asked(number).map(|asked| asked.abandon())));
     // Stable: what is asked and dropped at once is begun before it is stopped.
     commands.sort_by_key(Command::step);
     commands
@@ -77,8 +84,7 @@ pub(super) fn stop_everything(state: &mut State, abandoned: Vec<u32>) -> Vec<Com
     open.extend(abandoned);
     let begun = |step: &&mut Asked| step.told || step.round != round;
     open.into_iter()
-        .filter(|number| state.asked(*number).filter(begun).is_some())
-        .map(|step| Command::Abandon { step })
+        .filter_map(|number| state.asked(number).filter(begun).map(|asked| asked.abandon()))
         .collect()
 }
 
@@ -91,6 +97,12 @@ impl Asked {
         }
     }
 
+    /// To stop the step. A detached child is left alone.
+    fn abandon(&self) -> Command {
+        let detached = matches!(self.work, Work::Child { detached: true, .. });
+        Command::Abandon { step: self.step.number, child: self.child.filter(|_| !detached) }
+    }
+
     fn command(&self) -> Command {
         match &self.work {
             Work::Activity { input, options } => Command::RunActivity {
@@ -100,6 +112,12 @@ impl Asked {
                 attempts: self.attempts,
                 retry_at: self.retry_at,
                 scheduled_at: self.asked_at,
+            },
+            Work::Child { request, detached } => Command::StartChild {
+                step: self.step.clone(),
+                request: request.clone(),
+                run_id: self.child,
+                detached: *detached,
             },
             Work::Timer { due, after } => {
                 Command::SetTimer { step: self.step.clone(), due: *due, after: *after, armed: self.armed }

@@ -61,6 +61,11 @@ impl Leaf {
         self.run.is_in_place(what)
     }
 
+    /// A poll of a step that was asked for.
+    pub(crate) fn poll_again(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        self.poll(cx, || unreachable!("invariant: the step was asked for"))
+    }
+
     /// Asks at the first poll; ready with the answer. The caller has checked that this run is being polled.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, ask: impl FnOnce() -> Ask) -> Poll<Answer> {
         match self.progress {

@@ -42,6 +42,7 @@ pub(crate) use run::{Answer, Run, Work, line};
 pub(crate) use undo::Undoing;
 
 use crate::{
+    call::StartRequest,
     context::{self, Here},
     definition::BodyFuture,
     error::{Failure, FailureKind},
@@ -141,10 +142,24 @@ pub enum Command {
         /// Whether the journal holds its `TimerSet`, so that the instant is fixed.
         armed: bool,
     },
-    /// The workflow has dropped the step: stop the activity, delete the timer. A later result is not delivered.
+    /// Start a child workflow.
+    StartChild {
+        /// Which step it is.
+        step: Step,
+        /// The run that is asked for.
+        request: Box<StartRequest>,
+        /// Its run id, if the journal holds one: it may be there already.
+        run_id: Option<RunId>,
+        /// Whether it goes on when nobody waits for it any more.
+        detached: bool,
+    },
+    /// The workflow has dropped the step: stop the activity, delete the timer, ask the child to cancel. A later result is
+    /// not delivered.
     Abandon {
         /// The step's number.
         step: u32,
+        /// The child that is to be asked, if the step is one that may be there.
+        child: Option<RunId>,
     },
 }
 
@@ -152,8 +167,10 @@ impl Command {
     /// The number of the step that it is about.
     pub fn step(&self) -> u32 {
         match self {
-            Self::RunActivity { step, .. } | Self::SetTimer { step, .. } => step.number,
-            Self::Abandon { step } => *step,
+            Self::RunActivity { step, .. } | Self::SetTimer { step, .. } | Self::StartChild { step, .. } => {
+                step.number
+            }
+            Self::Abandon { step, .. } => *step,
         }
     }
 }
@@ -315,6 +332,20 @@ impl Machine {
             Event::TimerSet { step, due } => {
                 cursor::pair(&mut state, step, ended)?.arm(*due);
                 return Ok(());
+            }
+            Event::ChildStarted { step, run_id } => {
+                cursor::pair(&mut state, step, ended)?.child = Some(*run_id);
+                return Ok(());
+            }
+            Event::ChildDone { step, outcome, .. } => {
+                cursor::pair_child(&mut state, *step, ended)?;
+                if let Some(asked) = state.asked(*step)
+                    && !matches!(outcome, Outcome::Ok(_))
+                {
+                    let (name, line) = (&asked.step.name, &asked.step.line);
+                    self.last_failed = Some(format!("step {step} child workflow `{name}` ({line}) failed"));
+                }
+                state.settle(*step, Answer::Done(outcome.clone()))
             }
             Event::TimerFired { step } => {
                 cursor::pair_timer(&mut state, *step, ended)?;

@@ -19,6 +19,7 @@ use super::{
     cancel::Cancels, determinism::Streams, mailbox::Mailboxes, report::StuckReason, undo::UndoStack,
 };
 use crate::{
+    call::StartRequest,
     context::{self, Here},
     error::Failure,
     id::{RunId, Timestamp, WorkflowId},
@@ -101,6 +102,8 @@ pub(super) struct Asked {
     pub(super) retry_at: Option<Timestamp>,
     /// The journal holds its `TimerSet`.
     pub(super) armed: bool,
+    /// The run that it is, once the journal holds its `ChildStarted`.
+    pub(super) child: Option<RunId>,
     /// What came of it, until its future takes it.
     answer: Option<Answer>,
     waker: Option<Waker>,
@@ -112,6 +115,8 @@ pub(crate) enum Work {
     Activity { input: Payload, options: ActivityOptions },
     /// A timer, and the length that it was asked with.
     Timer { due: Timestamp, after: Option<Duration> },
+    /// A child. Detached, it goes on when nobody waits for it any more.
+    Child { request: Box<StartRequest>, detached: bool },
 }
 
 /// What came of a step.
@@ -293,6 +298,7 @@ impl State {
             attempts: 0,
             retry_at: None,
             armed: false,
+            child: None,
             answer: None,
             waker: waker.into(),
         };

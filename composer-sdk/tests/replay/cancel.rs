@@ -142,7 +142,7 @@ fn a_call_asked_and_dropped_within_one_poll_is_begun_and_stopped() {
     let sim = Sim::of(body()).with::<work>();
     let commands: Vec<String> = sim.commands.iter().map(describe).collect();
     assert_eq!(commands, ["1 work", "1 abandoned", "2 work"]);
-    assert!(matches!(sim.commands[1], Command::Abandon { step: 1 }));
+    assert!(matches!(sim.commands[1], Command::Abandon { step: 1, .. }));
 }
 
 #[test]

@@ -128,15 +128,6 @@ fn a_call_polled_by_a_spawned_task_makes_its_run_stuck_with_its_line() {
 }
 
 #[test]
-fn a_child_is_refused_in_words() {
-    #[workflow]
-    async fn parent() -> u32 {
-        child(1).await
-    }
-    says(&Sim::of(parent()).stuck(), &["`child`", "child workflows are not there yet", "contexts.rs:"]);
-}
-
-#[test]
 fn a_start_inside_a_workflow_is_refused() {
     #[workflow]
     async fn starts() -> String {

@@ -3,6 +3,7 @@
 //! The seed of each run is printed when it fails; `COMPOSER_SEED=n` repeats one.
 
 mod cancel;
+mod children;
 mod combinators;
 mod contexts;
 mod journal_edges;

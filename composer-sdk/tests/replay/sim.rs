@@ -148,8 +148,13 @@ impl Sim {
             Event::StepDone { step, .. } => {
                 self.open.remove(&step.number);
             }
-            Event::TimerFired { step } => {
+            Event::TimerFired { step } | Event::ChildDone { step, .. } => {
                 self.open.remove(step);
+            }
+            Event::ChildStarted { step, run_id: child } => {
+                if let Some(Command::StartChild { run_id, .. }) = self.open.get_mut(&step.number) {
+                    *run_id = Some(*child);
+                }
             }
             Event::AttemptFailed { step, attempt, retry_at: at, .. } => {
                 if let Some(Command::RunActivity { attempts, retry_at, .. }) = self.open.get_mut(&step.number)
@@ -180,7 +185,7 @@ impl Sim {
         assert!(commands.is_sorted_by_key(Command::step), "commands leave in step order");
         for command in &commands {
             match command {
-                Command::Abandon { step } => drop(self.open.remove(step)),
+                Command::Abandon { step, .. } => drop(self.open.remove(step)),
                 command => drop(self.open.insert(command.step(), command.clone())),
             }
         }
@@ -203,6 +208,16 @@ impl Sim {
                     self.happen(Event::TimerSet { step: step.clone(), due });
                 }
                 self.happen(Event::TimerFired { step: step.number });
+            }
+            // A child gives its only argument back.
+            Command::StartChild { step, request, run_id, .. } => {
+                if run_id.is_none() {
+                    let run_id = composer_sdk::id::RunId::new(Timestamp::from_micros(self.now));
+                    self.happen(Event::ChildStarted { step: step.clone(), run_id });
+                }
+                let input = request.input.as_bytes();
+                let outcome = Outcome::Ok(Payload::from(input[1..input.len() - 1].to_vec()));
+                self.happen(Event::ChildDone { step: step.number, inbox: 1, outcome });
             }
             command => panic!("{command:?} is never open"),
         }
@@ -229,7 +244,7 @@ impl Sim {
         let mut open = Open::new();
         for command in machine.take() {
             match command {
-                Command::Abandon { step } => drop(open.remove(&step)),
+                Command::Abandon { step, .. } => drop(open.remove(&step)),
                 command => drop(open.insert(command.step(), command)),
             }
         }
@@ -290,10 +305,12 @@ pub(crate) fn stuck(progress: &Progress) -> &StuckReason {
 /// `number name` of a command.
 pub(crate) fn describe(command: &Command) -> String {
     match command {
-        Command::RunActivity { step, .. } | Command::SetTimer { step, .. } => {
+        Command::RunActivity { step, .. }
+        | Command::SetTimer { step, .. }
+        | Command::StartChild { step, .. } => {
             format!("{} {}", step.number, step.name)
         }
-        Command::Abandon { step } => format!("{step} abandoned"),
+        Command::Abandon { step, .. } => format!("{step} abandoned"),
         _ => unreachable!(),
     }
 }

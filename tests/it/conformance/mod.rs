@@ -5,6 +5,7 @@
 //! once are in [`postgres`], those that any store can show are here.
 
 mod asking;
+mod children;
 mod kit;
 mod orders;
 mod postgres;

@@ -10,6 +10,7 @@ mod process;
 mod world;
 
 mod changes;
+mod children;
 mod crashes;
 mod errors;
 mod fan_out;

@@ -4,9 +4,10 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use composer_runtime::store::{
-    Batch, BatchWritten, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
-    MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Release, Released, Renewed, Result,
-    RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started, Store, Suspects, Swept, Topic,
+    Batch, BatchWritten, ChildStarted, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn,
+    Message, MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released,
+    Renewed, Result, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started, Store,
+    Suspects, Swept, Topic,
 };
 use composer_sdk::{
     id::{RunId, Timestamp, WorkflowId},
@@ -109,6 +110,10 @@ impl Store for Hooked {
     async fn send(&self, run: RunId, message: &NewMessage) -> Result<Sent> {
         (self.hook)("send").await?;
         self.store.send(run, message).await
+    }
+    async fn start_child(&self, child: &NewRun, parent: &Parent) -> Result<ChildStarted> {
+        (self.hook)("start_child").await?;
+        self.store.start_child(child, parent).await
     }
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {
         (self.hook)("order").await?;

@@ -39,6 +39,15 @@ pub enum Command {
     },
     /// An effect that undoes what follows; gives null.
     Undo(Step),
+    /// A child that does these things; gives the list of its values.
+    Child {
+        /// What it does.
+        commands: Vec<Command>,
+        /// Its workflow id, if it has one of its own.
+        id: Option<String>,
+        /// Whether it goes on without its parent.
+        detached: bool,
+    },
     /// A part that is undone by itself; gives the list of its values, or the words of its error.
     Scope(Vec<Command>),
     /// A part that a cancellation waits for; gives the list of its values.
@@ -127,4 +136,9 @@ pub fn join_all(name: impl Into<String>, count: u32) -> Command {
 /// An effect that sends what the run's own clock and randomness say.
 pub fn note(name: impl Into<String>) -> Command {
     Command::Note(name.into())
+}
+
+/// A child that does these things.
+pub fn child(commands: impl IntoIterator<Item = Command>) -> Command {
+    Command::Child { commands: commands.into_iter().collect(), id: None, detached: false }
 }

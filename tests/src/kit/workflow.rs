@@ -88,6 +88,16 @@ async fn obey_one(command: Command) -> Result<Value> {
             compensate(call(step));
             Value::Null
         }
+        Command::Child { commands, id, detached } => {
+            let mut child = interpret(commands);
+            if let Some(id) = id {
+                child = child.id(id);
+            }
+            if detached {
+                child = child.detached();
+            }
+            json!(child.await?)
+        }
         Command::Scope(part) => match saga::scope(obey(part)).await {
             Ok(values) => json!(values),
             Err(error) => json!(error.to_string()),

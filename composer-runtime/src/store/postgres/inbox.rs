@@ -17,11 +17,12 @@ use super::{
     runs::{get, uuids},
     sql::query,
 };
-use crate::store::{Message, MessageContent, NewMessage, Result, Sent, Status, StoreError};
+use crate::store::{Message, MessageContent, NewMessage, Result, Sent, Status, StoreError, child_ended};
 
 /// The stored kinds.
 const SIGNAL: i16 = 1;
 const CANCEL: i16 = 2;
+const CHILD: i16 = 3;
 
 /// Inserts the message if the run, as locked, is open; a cancel ($2 = 2) of a stuck run, or of one that never began,
 /// has another way. Says how the run stood otherwise.
@@ -38,12 +39,18 @@ with r as materialized (
 )
 select (select id from i) as id, (select status from {s}.runs where run_id = $1) as status";
 
-/// An operator's write: takes over a run that is stuck, or that no worker ever took, and closes it without its code.
+/// An operator's write: takes over a run that is stuck, or that no worker ever took, and closes it without its code. Its
+/// children are asked to cancel, too.
 pub(super) const CANCEL_IDLE: &str = "\
 with f as materialized (
     select run_id from {s}.runs
      where run_id = $1 and (status + 0 = 4 or (status + 0 = 1 and started_at is null))
        for update
+), k as (
+    insert into {s}.inbox (run_id, kind, name)
+    select c.run_id, 2, 'the parent was cancelled'
+      from {s}.runs c cross join f
+     where c.parent_run = $1 and c.status < 5 and c.on_parent = 1
 )
 update {s}.runs r
    set status = 7, epoch = r.epoch + 1, closed_at = {now}, stuck_at = null, due_at = null,
@@ -70,7 +77,7 @@ select j.run_id, j.kind, j.meta, j.payload
 pub(super) const UNCONSUMED_ROWS: &str = "\
 select i.run_id, i.id, i.kind, i.name, i.payload
   from {s}.inbox i
- where i.run_id = $1
+ where i.run_id = $1 and i.kind in (1, 2)
    and exists (select from {s}.runs r where r.run_id = $1 and r.status >= 5)
  order by i.id";
 
@@ -144,6 +151,8 @@ impl PostgresStore {
                     .ok_or_else(|| StoreError::unreadable(format!("signal {id} of {run_id} has no value")))?,
             },
             CANCEL => MessageContent::Cancel { reason: get(row, "name")? },
+            CHILD => child_ended(&get::<String>(row, "name")?, payload)
+                .map_err(|why| StoreError::unreadable(format!("message {id} of {run_id}: {why}")))?,
             kind => {
                 return Err(StoreError::unreadable(format!("message {id} of {run_id} is of kind {kind}")));
             }

@@ -9,6 +9,7 @@
 //! each, outside of it, so that no burst of calls can starve them.
 
 mod batches;
+mod children;
 mod claims;
 mod inbox;
 mod journal;
@@ -38,9 +39,10 @@ use self::{
     sql::{Statements, query},
 };
 use super::{
-    Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message, MessageContent,
-    NewMessage, NewRun, NewSession, Order, Ordered, Release, Released, Result, RunEnd, RunFilter, RunRow,
-    Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions, Suspects, Swept, Topic,
+    ChildStarted, Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
+    MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released, Result,
+    RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions,
+    Suspects, Swept, Topic,
 };
 
 /// The store on Postgres.
@@ -394,6 +396,10 @@ impl Store for PostgresStore {
 
     async fn delete(&self, run: RunId) -> Result<Deleted> {
         self.delete_run(run).await
+    }
+
+    async fn start_child(&self, child: &NewRun, parent: &Parent) -> Result<ChildStarted> {
+        self.begin_child(child, parent).await
     }
 
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {

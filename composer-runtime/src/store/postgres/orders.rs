@@ -31,9 +31,18 @@ const OPEN: [i16; 5] = [0, 1, 2, 3, 4];
 
 /// $3: the reason, $4: the outcome.
 pub(super) fn terminate() -> String {
-    with(
+    // Its children are asked to cancel, but for those that are to go on without it.
+    let children = "), k as (
+    insert into {s}.inbox (run_id, kind, name)
+    select c.run_id, 2, 'the parent was terminated'
+      from {s}.runs c cross join d
+     where c.parent_run = $1 and c.status < 5 and c.on_parent = 1
+)
+select";
+    let set = with(
         "status = 8, closed_at = {now}, stuck_at = null, due_at = null, reason = $3, result_meta = $4, result = null",
-    )
+    );
+    set.replacen(")\nselect", children, 1)
 }
 
 /// What was due stays due; a run that was at work is due at once when it is resumed. $3: the reason.

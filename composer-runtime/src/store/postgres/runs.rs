@@ -81,7 +81,7 @@ pub(super) fn row(matches: &str) -> String {
 
 const ROW: &str = "\
 select r.run_id, r.workflow_id, r.workflow, r.status, r.epoch, r.session, r.created_at, r.started_at, r.closed_at,
-       r.due_at, r.deadline, r.tags::text as tags, r.reason, r.strikes,
+       r.due_at, r.deadline, r.tags::text as tags, r.reason, r.strikes, r.parent_run, r.parent_step,
        exists (select from {s}.sessions s
                 where s.dead_at is null and s.lease_until > {now} and r.workflow = any(s.workflows)) as hosted
   from {s}.runs r";
@@ -293,6 +293,9 @@ impl PostgresStore {
                 .push_bind(prefix.clone())
                 .push(")");
         }
+        if let Some(parent) = filter.parent {
+            sql.push(" and r.parent_run = ").push_bind(parent.as_uuid());
+        }
         if let Some((key, value)) = &filter.tag {
             sql.push(" and r.tags @> jsonb_build_object(").push_bind(key.clone()).push("::text, ");
             sql.push_bind(value.clone()).push("::text)");
@@ -371,6 +374,9 @@ pub(super) fn read_row(row: &PgRow) -> Result<RunRow> {
         },
         reason: get(row, "reason")?,
         strikes: get::<i32>(row, "strikes")?.try_into().unwrap_or(0),
+        parent: get::<Option<Uuid>>(row, "parent_run")?
+            .map(RunId::from)
+            .zip(get::<Option<i32>>(row, "parent_step")?.map(i32::unsigned_abs)),
         hosted: get(row, "hosted")?,
     })
 }

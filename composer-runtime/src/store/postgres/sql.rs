@@ -12,7 +12,7 @@ use sqlx::{
     query::{Query, QueryScalar},
 };
 
-use super::{claims, inbox, journal, listen, orders, runs, schema, sessions};
+use super::{children, claims, inbox, journal, listen, orders, runs, schema, sessions};
 use crate::store::{Result, StoreError};
 
 /// A statement's text.
@@ -108,6 +108,8 @@ statements! {
     ends = runs::ENDS,
     lock_for_delete = runs::LOCK_FOR_DELETE,
     delete = runs::DELETE,
+    start_child = children::START_CHILD,
+    child_row = children::CHILD_ROW,
     send = inbox::SEND,
     cancel_idle = inbox::CANCEL_IDLE,
     terminate = orders::terminate(),

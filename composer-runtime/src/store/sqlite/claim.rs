@@ -107,7 +107,7 @@ pub(super) const CLAIM: &str = sql!(
       and exists (select 1 from composer_sessions s where s.id = $1 and s.dead_at is null)
     returning
       run_id, workflow_id, workflow, status, epoch, input, started_at, (select now from clock), deadline,
-      taken_over, strikes"
+      taken_over, strikes, parent_run is not null"
 );
 
 /// Parks or gives back owned runs. Under the write lock a look at the inbox is final: who sends later finds the run
@@ -249,6 +249,7 @@ impl SqliteStore {
             deadline: c.maybe_at()?,
             taken_over: c.int()? == 1,
             strikes: c.small()?,
+            is_child: c.int()? == 1,
         }))
     }
 

@@ -9,7 +9,7 @@ use composer_sdk::{
 use sqlx::sqlite::SqliteRow;
 
 use super::{
-    super::{Message, MessageContent, NewMessage, Result, Sent, StoreError},
+    super::{Message, MessageContent, NewMessage, Result, Sent, StoreError, child_ended},
     SqliteStore,
     rows::{args, columns, ids, now, sql},
     runs::status,
@@ -17,6 +17,7 @@ use super::{
 
 const SIGNAL: i64 = 1;
 const CANCEL: i64 = 2;
+const CHILD: i64 = 3;
 
 /// Closes the run `$1` without its code if it is stuck, or no worker ever took it, and the message is a cancel (`$2` is
 /// 2, `$3` the reason, `$5` the outcome), as an operator's take-over: the epoch grows, so that whoever thinks to own the
@@ -31,7 +32,14 @@ macro_rules! cancel_idle {
             ",
               result_meta = $5, result = null, stuck_at = null, due_at = null, reason = $3
             where run_id = $1 and (status = 4 or status = 1 and started_at is null) and $2 = 2
-            returning 1, status"
+            returning 1, status;
+
+            insert into composer_inbox (run_id, kind, name, sent_at)
+            select c.run_id, 2, 'the parent was cancelled', ",
+            now!(),
+            "
+            from composer_runs c
+            where c.parent_run = $1 and c.status not in (5, 6, 7, 8) and c.on_parent = 1 and changes() = 1"
         )
     };
 }
@@ -84,12 +92,12 @@ pub(super) const UNCONSUMED: &str = "
     select 2, i.kind, i.name, i.payload, i.id
     from composer_runs r
     cross join composer_inbox i
-    where r.run_id = $1 and r.status in (5, 6, 7, 8) and i.run_id = r.run_id and i.shelved = 1
+    where r.run_id = $1 and r.status in (5, 6, 7, 8) and i.run_id = r.run_id and i.shelved = 1 and i.kind in (1, 2)
     union all
     select 2, i.kind, i.name, i.payload, i.id
     from composer_runs r
     cross join composer_inbox i
-    where r.run_id = $1 and r.status in (5, 6, 7, 8) and i.run_id = r.run_id and i.shelved = 0
+    where r.run_id = $1 and r.status in (5, 6, 7, 8) and i.run_id = r.run_id and i.shelved = 0 and i.kind in (1, 2)
     order by 5";
 
 impl SqliteStore {
@@ -159,6 +167,7 @@ fn content(kind: i64, name: String, payload: Option<Payload>) -> Result<MessageC
     match (kind, payload) {
         (SIGNAL, Some(payload)) => Ok(MessageContent::Signal { name, payload }),
         (CANCEL, _) => Ok(MessageContent::Cancel { reason: name }),
+        (CHILD, payload) => child_ended(&name, payload).map_err(StoreError::unreadable),
         (kind, _) => Err(StoreError::unreadable(format!("an inbox row is of kind {kind} without a value"))),
     }
 }

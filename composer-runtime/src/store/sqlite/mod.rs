@@ -17,6 +17,7 @@
 //! SQLite linked into the program; and other code of the process that opens it, a backup by copying, say. Closing it
 //! there drops SQLite's own locks. `vacuum into 'copy.db'` is the way to back up.
 
+mod children;
 mod claim;
 mod inbox;
 mod journal;
@@ -46,9 +47,10 @@ use self::{
     rows::{now, sql},
 };
 use super::{
-    Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message, MessageContent,
-    NewMessage, NewRun, NewSession, Order, Ordered, Release, Released, Result, RunEnd, RunFilter, RunRow,
-    Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions, Suspects, Swept, Topic,
+    ChildStarted, Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
+    MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released, Result,
+    RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions,
+    Suspects, Swept, Topic,
 };
 
 /// A SQLite file as the store.
@@ -182,6 +184,10 @@ impl Store for SqliteStore {
 
     async fn next_due(&self, workflows: &[String]) -> Result<Option<Timestamp>> {
         self.next_due_at(workflows).await
+    }
+
+    async fn start_child(&self, child: &NewRun, parent: &Parent) -> Result<ChildStarted> {
+        self.begin_child(child, parent).await
     }
 
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {

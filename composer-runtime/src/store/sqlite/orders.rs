@@ -13,7 +13,7 @@ use super::{
     runs::status,
 };
 
-/// Closes an open run without its code. $2: the reason, $3: the outcome.
+/// Closes an open run without its code, and asks its children to cancel. $2: the reason, $3: the outcome.
 pub(super) const TERMINATE: &str = sql!(
     "begin immediate;
 
@@ -25,6 +25,13 @@ pub(super) const TERMINATE: &str = sql!(
       stuck_at = null, due_at = null, reason = $2, result_meta = $3, result = null
     where run_id = $1 and status in (0, 1, 2, 3, 4)
     returning 1, status;
+
+    insert into composer_inbox (run_id, kind, name, sent_at)
+    select c.run_id, 2, 'the parent was terminated', ",
+    now!(),
+    "
+    from composer_runs c
+    where c.parent_run = $1 and c.status not in (5, 6, 7, 8) and c.on_parent = 1 and changes() = 1;
 
     select 2, status from composer_runs where run_id = $1;
 

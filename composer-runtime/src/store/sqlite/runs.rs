@@ -68,7 +68,7 @@ macro_rules! select_run {
             "select
               r.run_id, r.workflow_id, r.workflow, r.status, r.epoch, iif(r.status = 2, r.session, null),
               r.created_at, r.started_at, r.closed_at, iif(r.status in (1, 3), r.due_at, null), r.deadline,
-              r.tags, r.reason, r.strikes,
+              r.tags, r.reason, r.strikes, r.parent_run, r.parent_step,
               exists (
                 select 1 from composer_sessions s, json_each(s.workflows) w
                 where s.dead_at is null and s.lease_until > ",
@@ -99,6 +99,7 @@ const LIST: &str = select_run!(
       and ($5 is null or exists (select 1 from json_each(r.tags) t where t.key = $5 and t.value = $6))
       and ($7 is null or r.created_at >= $7)
       and ($8 is null or r.created_at < $8)
+      and ($10 is null or r.parent_run = $10)
     order by r.run_id desc
     limit $9"
 );
@@ -186,6 +187,7 @@ impl SqliteStore {
             filter.created_from.map(Timestamp::as_micros),
             filter.created_before.map(Timestamp::as_micros),
             i64::from(limit),
+            filter.parent.map(|parent| parent.as_uuid()),
         ];
         self.read.script(LIST, args).await?.iter().map(run_row).collect()
     }
@@ -259,6 +261,10 @@ fn run_row(row: &SqliteRow) -> Result<RunRow> {
         tags: c.json()?,
         reason: c.get()?,
         strikes: c.small()?,
+        parent: c
+            .get::<Option<Uuid>>()?
+            .map(RunId::from)
+            .zip(c.get::<Option<i64>>()?.map(|step| step as u32)),
         hosted: c.int()? == 1,
     })
 }
