@@ -54,6 +54,7 @@
 //! | activity code: attempt, idempotency key, cancellation | [`mod@activity`] |
 //! | HTTP with the activity's idempotency key (feature `http`) | `http` |
 //! | telling a run something | [`Signal`] |
+//! | showing what a run is at | [`Published`] |
 //! | undoing what was done | [`saga`] |
 //! | cancelling | [`workflow::shield`], [`workflow::cancelled`] |
 //! | errors | [`Error`], [`Failure`], [`ResultExt`] |
@@ -89,6 +90,6 @@ pub use crate::{
     call::Call,
     definition::{Activity, Definition, FromFailure, Journaled, State, Workflow},
     error::{Error, Failure, FailureKind, Result, ResultExt},
-    message::Signal,
+    message::{Published, Signal},
     workflow::DurationExt,
 };

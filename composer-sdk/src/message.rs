@@ -3,11 +3,13 @@
 //! A [`Signal`] is a `static` that both sides use: the workflow receives from it, a client sends to it. Signals are
 //! journaled when the run's owner takes them in, whether or not anybody waits, and are received first in, first out.
 
+mod published;
 mod recv;
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use crate::{definition::Journaled, error::Failure, payload::Payload, workflow};
+pub use published::Published;
 pub use recv::{Recv, RecvTimeout};
 
 /// A typed name under which a run can be told something.

@@ -11,7 +11,7 @@ pub use crate::{
     activity,
     error::{Error, Failure, Result, ResultExt},
     join,
-    message::Signal,
+    message::{Published, Signal},
     saga::compensate,
     select, try_join, workflow,
     workflow::{DurationExt, sleep},

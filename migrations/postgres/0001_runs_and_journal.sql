@@ -98,6 +98,16 @@ create index inbox_waiting on inbox (id) include (run_id) where not shelved;
 comment on table inbox is 'Messages not yet journaled; shelved: the run closed without them.';
 comment on column inbox.kind is '1 a signal (name, payload), 2 a request to cancel (name is the reason), 3 the end of a child (name: step and meta).';
 
+-- What runs show: the last value of each name, written with the entries that it follows from.
+create table published (
+    run_id  uuid   not null,
+    name    text   not null collate "C",
+    at      bigint not null,
+    payload bytea  not null,
+    constraint published_pk primary key (run_id, name)
+) partition by range (run_id);
+comment on table published is 'State that workflows show. Partitioned like runs.';
+
 -- A child that ends tells its parent in the same transaction, whoever ends it.
 create function tell_parent() returns trigger language plpgsql set search_path from current as $$
 begin
@@ -167,3 +177,8 @@ select j.run_id,
        encode(j.payload, 'escape') as payload
   from journal j;
 comment on view journal_view is 'journal, readable. Payloads as in runs_view.';
+
+create view published_view as
+select p.run_id, p.name, to_timestamp(p.at / 1e6) as at, encode(p.payload, 'escape') as value
+  from published p;
+comment on view published_view is 'published, readable. Payloads as in runs_view.';

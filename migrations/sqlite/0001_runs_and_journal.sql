@@ -73,6 +73,15 @@ create table composer_inbox (
 create index composer_inbox_mail on composer_inbox (run_id, id) where shelved = 0;
 create index composer_inbox_shelf on composer_inbox (run_id, id) where shelved = 1;
 
+-- What runs show: the last value of each name, written with the entries that it follows from.
+create table composer_published (
+  run_id blob not null,
+  name text not null,
+  at integer not null,
+  payload blob not null,
+  primary key (run_id, name)
+) strict, without rowid;
+
 -- A child that ends tells its parent in the same transaction, whoever ends it.
 create trigger composer_runs_tell_parent after update of status on composer_runs
 when new.parent_run is not null and new.status in (5, 6, 7, 8) and old.status not in (5, 6, 7, 8)

@@ -194,6 +194,9 @@ impl Store for Mortal {
     async fn start_child(&self, child: &NewRun, parent: &Parent) -> StoreResult<ChildStarted> {
         self.store.start_child(child, parent).await
     }
+    async fn published(&self, run: RunId) -> StoreResult<Vec<(String, Timestamp, Payload)>> {
+        self.store.published(run).await
+    }
     async fn order(&self, run: RunId, order: &Order) -> StoreResult<Ordered> {
         self.store.order(run, order).await
     }

@@ -86,7 +86,7 @@ fn step_done(seq: u32, text: &str) -> Entry {
 }
 
 fn part(run_id: RunId, epoch: Epoch, prev: u32, entries: Vec<Entry>) -> RunBatch {
-    RunBatch { run_id, epoch, prev, entries, end: None }
+    RunBatch { run_id, epoch, prev, entries, end: None, published: vec![] }
 }
 
 fn closed() -> Option<End> {

@@ -1,13 +1,13 @@
 //! A run, as a client holds it.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 
 use composer_sdk::{
-    Workflow,
+    Journaled, Workflow,
     error::Failure,
     id::{RunId, Timestamp, WorkflowId},
     journal::{Entry, Event, Outcome, StepKind},
-    message::Signal,
+    message::{Published, Signal},
     payload::Payload,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -191,6 +191,28 @@ impl<W> RunHandle<W> {
     pub async fn status(&self) -> Result<RunRow, Error> {
         let row = self.composer.store().run(self.run_id).await?;
         row.ok_or_else(|| Error::NoRun { id: self.workflow_id.to_string() })
+    }
+
+    /// What the run shows under that name, if it has shown anything yet: also while no worker lives, and after its end.
+    ///
+    /// # Errors
+    /// [`Error::Run`] when the stored value is no `T`; [`Error::Store`].
+    pub async fn published<T: Journaled>(&self, state: &Published<T>) -> Result<Option<T>, Error> {
+        let found = self.shown().await?.into_iter().find(|(name, ..)| name == state.name());
+        Ok(found.map(|(_, _, value)| state.decode(&value)).transpose()?)
+    }
+
+    /// Everything that the run shows, by name, as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Run`] when a stored value is no JSON; [`Error::Store`].
+    pub async fn published_json(&self) -> Result<BTreeMap<String, serde_json::Value>, Error> {
+        let shown = self.shown().await?;
+        shown.into_iter().map(|(name, _, value)| Ok((name, value.decode()?))).collect()
+    }
+
+    async fn shown(&self) -> Result<Vec<(String, Timestamp, Payload)>, Error> {
+        Ok(self.composer.store().published(self.run_id).await?)
     }
 
     /// The run's journal, as lines for people: what was asked, what came of it, with attempts and errors.

@@ -19,7 +19,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
 };
 
-use composer_sdk::{id::RunId, journal::Entry};
+use composer_sdk::{id::RunId, journal::Entry, payload::Payload};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     sync::{Notify, mpsc, oneshot},
@@ -76,6 +76,10 @@ pub(crate) struct RunOp {
     /// The last entry before these, durable or on its way.
     pub(crate) prev: u32,
     pub(crate) end: Option<End>,
+    /// What it shows from now on, each name at most once.
+    pub(crate) published: Vec<(String, Payload)>,
+    /// Comes back with the answer: the last of those that one answer covers.
+    pub(crate) mark: u64,
     pub(crate) reply: Mailbox,
 }
 

@@ -12,6 +12,7 @@ use std::{
 use composer_sdk::{
     id::RunId,
     journal::{Entry, Event, Outcome},
+    payload::Payload,
 };
 use tokio::time::Instant;
 
@@ -34,6 +35,8 @@ pub(super) struct Part {
     pub(super) prev: u32,
     pub(super) entries: Vec<Entry>,
     pub(super) end: Option<End>,
+    published: Vec<(String, Payload)>,
+    mark: u64,
     /// How long it waited before it was sent, the last time that its run's row was locked.
     pause: Option<Duration>,
 }
@@ -51,20 +54,24 @@ impl Part {
 
     pub(super) fn accept(&self) {
         self.tenure.in_flight.store(false, Ordering::Relaxed);
-        let _ = self.reply.send(Note::Written { upto: self.last(), ended: self.end.is_some() });
+        let _ =
+            self.reply.send(Note::Written { upto: self.last(), ended: self.end.is_some(), mark: self.mark });
     }
 
     fn join(&mut self, op: RunOp) {
         debug_assert_eq!(self.last(), op.prev, "a run's parts follow one another");
         self.entries.extend(op.entries);
         self.end = op.end.or(self.end.take());
+        self.published.retain(|(name, _)| op.published.iter().all(|(newer, _)| newer != name));
+        self.published.extend(op.published);
+        self.mark = op.mark;
     }
 }
 
 impl From<RunOp> for Part {
     fn from(op: RunOp) -> Self {
-        let RunOp { tenure, entries, prev, end, reply } = op;
-        Self { tenure, reply, prev, entries, end, pause: None }
+        let RunOp { tenure, entries, prev, end, published, mark, reply } = op;
+        Self { tenure, reply, prev, entries, end, published, mark, pause: None }
     }
 }
 
@@ -89,6 +96,7 @@ impl Chunk {
             prev: part.prev,
             entries: std::mem::take(&mut part.entries),
             end: part.end.clone(),
+            published: std::mem::take(&mut part.published),
         });
         Batch { runs: runs.collect(), starts: self.starts.iter().map(|start| start.run.clone()).collect() }
     }
@@ -96,6 +104,7 @@ impl Chunk {
     pub(super) fn restore(&mut self, batch: Batch) {
         for (part, run) in self.parts.iter_mut().zip(batch.runs) {
             part.entries = run.entries;
+            part.published = run.published;
         }
     }
 
@@ -157,6 +166,7 @@ impl Queue {
                 Op::Run(op) => {
                     let run_id = op.tenure.run_id;
                     bytes += op.entries.iter().map(entry_bytes).sum::<usize>();
+                    bytes += op.published.iter().map(|(_, value)| value.as_bytes().len()).sum::<usize>();
                     if let Some(waiting) = self.locked.get_mut(&run_id)
                         && Arc::ptr_eq(&waiting.part.tenure, &op.tenure)
                     {
@@ -258,7 +268,8 @@ mod tests {
             at: Timestamp::from_micros(0),
             event: Event::TimerFired { step: seq },
         });
-        let op = RunOp { tenure: tenure.clone(), entries: entries.collect(), prev, end: None, reply };
+        let (tenure, entries) = (tenure.clone(), entries.collect());
+        let op = RunOp { tenure, entries, prev, end: None, published: vec![], mark: 0, reply };
         (Op::Run(op), notes)
     }
 

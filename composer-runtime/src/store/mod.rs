@@ -520,6 +520,8 @@ pub struct RunBatch {
     pub entries: Vec<Entry>,
     /// How the run ends, if it does.
     pub end: Option<End>,
+    /// What it shows from now on, each name at most once.
+    pub published: Vec<(String, Payload)>,
 }
 
 /// How ownership of a run ends together with its last entries.
@@ -707,6 +709,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// A run's journal after `after`, in order, at most `limit` entries.
     async fn journal(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<Entry>>;
+
+    /// What a run shows, by name, and since when.
+    async fn published(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>>;
 
     /// What a closed run never received: signals journaled but not waited for, then messages still in the inbox.
     async fn unconsumed(&self, run: RunId) -> Result<Vec<MessageContent>>;

@@ -9,7 +9,7 @@
 //! * *No open step at the end*: what is under way when the workflow ends is stopped, and settles, before the first undo
 //!   step begins and before the end is written.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use composer_sdk::{
     call::StartRequest,
@@ -54,6 +54,10 @@ pub(crate) struct Write {
     pub(crate) prev: u32,
     pub(crate) entries: Vec<Entry>,
     pub(crate) end: Option<End>,
+    /// What the workflow shows from now on.
+    pub(crate) published: Vec<(String, Payload)>,
+    /// Counts the writes: comes back with the answer.
+    pub(crate) mark: u64,
 }
 
 /// One attempt to start.
@@ -126,6 +130,10 @@ pub(crate) struct Driver {
     durable: u32,
     last_at: Timestamp,
     entries: Vec<Entry>,
+    published: BTreeMap<&'static str, Payload>,
+    /// Writes sent, and answered.
+    sent: u64,
+    answered: u64,
     steps: HashMap<u32, Open>,
     /// Waiting steps by the entry that must be durable first; that entry never decreases.
     gated: VecDeque<(u32, u32)>,
@@ -165,6 +173,10 @@ impl Driver {
         let progress = machine.drive();
         // What a first run has warned of, a replay finds again.
         machine.take_forgotten();
+        // What it has shown was written with its entries.
+        if !journal.is_empty() {
+            machine.take_published();
+        }
         driver.machine = Some(machine);
         driver.follow(progress, Some(claimed_at));
         driver
@@ -186,6 +198,9 @@ impl Driver {
             durable: 0,
             last_at,
             entries: vec![],
+            published: BTreeMap::new(),
+            sent: 0,
+            answered: 0,
             steps: HashMap::new(),
             gated: VecDeque::new(),
             undos: vec![],
@@ -316,7 +331,8 @@ impl Driver {
     }
 
     /// Everything up to `upto` is durable.
-    pub(crate) fn written(&mut self, upto: u32, now: Timestamp) {
+    pub(crate) fn written(&mut self, upto: u32, mark: u64, now: Timestamp) {
+        self.answered = self.answered.max(mark);
         self.durable = self.durable.max(upto);
         self.open_gates(now);
     }
@@ -349,6 +365,7 @@ impl Driver {
     /// Drops what was decided but not accepted; returns the last durable entry.
     pub(crate) fn forget_unwritten(&mut self) -> u32 {
         self.machine = None;
+        self.published.clear();
         self.entries.clear();
         self.decided = self.durable;
         self.end_sent = true;
@@ -363,7 +380,13 @@ impl Driver {
         self.end_sent |= end.is_some();
         let entries = std::mem::take(&mut self.entries);
         let prev = self.decided - entries.len() as u32;
-        let write = (!entries.is_empty() || end.is_some()).then_some(Write { prev, entries, end });
+        let published: Vec<_> = std::mem::take(&mut self.published)
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        let some = !entries.is_empty() || !published.is_empty() || end.is_some();
+        self.sent += u64::from(some);
+        let write = some.then_some(Write { prev, entries, end, published, mark: self.sent });
         Todo {
             write,
             start: std::mem::take(&mut self.start),
@@ -406,6 +429,8 @@ impl Driver {
             && self.under_way == 0
             && self.entries.is_empty()
             && self.durable == self.decided
+            && self.published.is_empty()
+            && self.answered >= self.sent
     }
 
     /// For a run that is let go: when it is due again, or `Err` when it has something to do at once.
@@ -451,6 +476,7 @@ impl Driver {
     fn absorb(&mut self, resumed: Option<Timestamp>) {
         let Some(machine) = &mut self.machine else { return };
         self.forgotten.append(&mut machine.take_forgotten());
+        self.published.extend(machine.take_published());
         for command in machine.take() {
             match command {
                 Command::RunActivity { step, input, options, attempts, retry_at, scheduled_at } => {

@@ -18,7 +18,7 @@ pub(crate) type Mailbox = mpsc::UnboundedSender<Note>;
 #[derive(Debug)]
 pub(crate) enum Note {
     /// Everything up to this entry is durable; and the end, if one was sent with it.
-    Written { upto: u32, ended: bool },
+    Written { upto: u32, ended: bool, mark: u64 },
     /// A write was refused: the memory is worth nothing.
     Refused(Refusal),
     /// An attempt is over.

@@ -194,8 +194,8 @@ impl Task {
     async fn hear(&mut self, note: Note) {
         let now = self.host.clock.now();
         match note {
-            Note::Written { upto, ended } => {
-                self.driver.written(upto, now);
+            Note::Written { upto, ended, mark } => {
+                self.driver.written(upto, mark, now);
                 if ended && let Some(end) = self.ending.take() {
                     self.host.ended(self.run_id(), end);
                     if self.is_child {
@@ -259,7 +259,11 @@ impl Task {
                 let (prev, entries) = (self.driver.forget_unwritten(), vec![]);
                 self.tenure = tenure.clone();
                 let reply = self.mailbox.clone();
-                self.host.writer.write(RunOp { tenure, prev, entries, end: Some(end), reply }).await;
+                let (published, mark) = (vec![], u64::MAX);
+                self.host
+                    .writer
+                    .write(RunOp { tenure, prev, entries, end: Some(end), published, mark, reply })
+                    .await;
                 self.over = false;
             }
         }
@@ -274,10 +278,10 @@ impl Task {
                 None => tracing::debug!(step, "a step was stopped twice"),
             }
         }
-        if let Some(Write { prev, entries, end }) = todo.write {
+        if let Some(Write { prev, entries, end, published, mark }) = todo.write {
             self.ending = end.clone();
             let (tenure, reply) = (self.tenure.clone(), self.mailbox.clone());
-            self.host.writer.write(RunOp { tenure, prev, entries, end, reply }).await;
+            self.host.writer.write(RunOp { tenure, prev, entries, end, published, mark, reply }).await;
         }
         for child in todo.children {
             children::start(self.host.clone(), self.tenure.clone(), child, self.mailbox.clone());

@@ -294,6 +294,12 @@ impl Machine {
         self.run.last_line()
     }
 
+    /// What the workflow has published since the last call, the last value of each name. It belongs into the transaction
+    /// of the entries that were fed since then; after a replay it is there already.
+    pub fn take_published(&mut self) -> Vec<(&'static str, Payload)> {
+        std::mem::take(&mut self.run.lock().published).into_iter().collect()
+    }
+
     /// Calls that were built and dropped without being awaited, in words, since the last call: work that the author
     /// of the workflow may believe done. Worth a warning on the first run; a replay finds them again.
     pub fn take_forgotten(&mut self) -> Vec<String> {

@@ -5,7 +5,7 @@
 //! long the run is.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -71,6 +71,8 @@ pub(super) struct State {
     pub(super) stuck: Option<StuckReason>,
     /// The run ends with this.
     pub(super) failed: Option<Failure>,
+    /// What was published since the last `take_published`, the last value of each name.
+    pub(super) published: BTreeMap<&'static str, Payload>,
     /// Calls that were built and dropped.
     pub(super) forgotten: Vec<String>,
 }
@@ -146,6 +148,7 @@ impl Run {
             last: None,
             stuck: None,
             failed: None,
+            published: BTreeMap::new(),
             forgotten: Vec::new(),
         };
         Arc::new(Self {
@@ -187,6 +190,11 @@ impl Run {
         if !self.is_here() {
             (self.alarm)();
         }
+    }
+
+    /// Shows a value to those outside.
+    pub(crate) fn publish(&self, name: &'static str, value: Payload) {
+        self.lock().published.insert(name, value);
     }
 
     /// Remembers a call that nobody awaited.

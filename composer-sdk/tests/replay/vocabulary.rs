@@ -301,3 +301,45 @@ fn random_numbers_stay_in_their_range() {
     items.sort_unstable();
     assert_eq!(items, (0..10).collect::<Vec<_>>());
 }
+
+#[test]
+fn what_a_run_shows_is_the_last_value_of_each_name_since_it_was_taken() {
+    static AT: Published<u32> = Published::new("at");
+    static WHO: Published<String> = Published::new("who");
+    #[activity]
+    async fn step() {}
+    #[workflow]
+    async fn body() {
+        AT.set(&1);
+        AT.set(&2);
+        step().await;
+        WHO.set(&"me".to_owned());
+    }
+    let mut sim = Sim::of(body()).with::<step>();
+    let taken = |sim: &mut Sim| {
+        let shown = sim.machine.take_published();
+        shown
+            .iter()
+            .map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value.as_bytes())))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(taken(&mut sim), ["at=2"]);
+    sim.carry_out(1);
+    assert_eq!(taken(&mut sim), ["who=\"me\""]);
+    assert!(taken(&mut sim).is_empty());
+}
+
+#[test]
+fn a_value_that_cannot_be_stored_ends_the_run_and_names_the_state() {
+    static RATE: Published<f64> = Published::new("rate");
+    #[workflow]
+    async fn body() {
+        RATE.set(&f64::NAN);
+    }
+    let sim = Sim::of(body());
+    assert!(
+        sim.finished().reason.as_ref().is_some_and(|reason| reason.contains("`rate`")),
+        "{:?}",
+        sim.finished()
+    );
+}

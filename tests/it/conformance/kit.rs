@@ -135,7 +135,7 @@ pub(crate) fn entry(seq: u32, event: Event) -> Entry {
 
 /// What one run decided, after `prev`.
 pub(crate) fn decided((run_id, epoch): (RunId, Epoch), prev: u32, entries: Vec<Entry>) -> RunBatch {
-    RunBatch { run_id, epoch, prev, entries, end: None }
+    RunBatch { run_id, epoch, prev, entries, end: None, published: vec![] }
 }
 
 /// The same, and it ended with a value.

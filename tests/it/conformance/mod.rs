@@ -9,4 +9,5 @@ mod children;
 mod kit;
 mod orders;
 mod postgres;
+mod published;
 mod working;

@@ -19,6 +19,7 @@ mod messages;
 mod modes;
 mod orders;
 mod payloads;
+mod published;
 mod sagas;
 mod starting;
 mod steps;

@@ -115,6 +115,10 @@ impl Store for Hooked {
         (self.hook)("start_child").await?;
         self.store.start_child(child, parent).await
     }
+    async fn published(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>> {
+        (self.hook)("published").await?;
+        self.store.published(run).await
+    }
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {
         (self.hook)("order").await?;
         self.store.order(run, order).await

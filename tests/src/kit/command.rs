@@ -37,6 +37,8 @@ pub enum Command {
         /// How many.
         count: u32,
     },
+    /// Shows the value under the name `state`; gives null.
+    Publish(Value),
     /// An effect that undoes what follows; gives null.
     Undo(Step),
     /// A child that does these things; gives the list of its values.

@@ -15,6 +15,9 @@ use super::{Command, Ledger, Step};
 /// The signal that [`Command::Wait`] waits for.
 pub static GO: Signal<Value> = Signal::new("go");
 
+/// The state that [`Command::Publish`] shows.
+pub static STATE: Published<Value> = Published::new("state");
+
 /// Carries out the commands one after the other and returns their values.
 #[workflow]
 pub async fn interpret(commands: Vec<Command>) -> Result<Vec<Value>> {
@@ -83,6 +86,10 @@ async fn obey_one(command: Command) -> Result<Value> {
         Command::JoinAll { name, count } => {
             let steps = (0..count).map(|n| call(super::step(format!("{name}-{n}"))));
             json!(try_join_all(steps).await?)
+        }
+        Command::Publish(value) => {
+            STATE.set(&value);
+            Value::Null
         }
         Command::Undo(step) => {
             compensate(call(step));

@@ -9,7 +9,8 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::{
-    classify, journal,
+    classify,
+    journal::{self, Extra},
     sql::{Sql, fill},
 };
 use crate::store::{Batch, Result};
@@ -24,6 +25,7 @@ pub(super) struct Writes {
     pub(super) steps: Sql,
     pub(super) mixed: Sql,
     pub(super) mailless: Sql,
+    pub(super) published: Sql,
     pub(super) starts: Sql,
 }
 
@@ -36,8 +38,9 @@ impl Writes {
         Self {
             step: of(journal::WRITE_STEP),
             steps: of(journal::WRITE_STEPS),
-            mixed: of(&journal::write_mixed(true)),
-            mailless: of(&journal::write_mixed(false)),
+            mixed: of(&journal::write_mixed(Extra::Mail)),
+            mailless: of(&journal::write_mixed(Extra::None)),
+            published: of(&journal::write_mixed(Extra::Published)),
             starts: of(&journal::write_starts()),
         }
     }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use composer_sdk::{
     id::{RunId, Timestamp},
     journal::{Entry, Event},
+    payload::Payload,
 };
 use sqlx::{PgConnection, postgres::PgRow};
 use std::{
@@ -128,6 +129,16 @@ e as materialized (
     returning 1
 )";
 
+/// What accepted runs show.
+const PUBLISHED: &str = "\
+o as (
+    insert into {s}.published (run_id, name, at, payload)
+    select g.run_id, b.name, {now}, b.payload
+      from unnest($26::uuid[], $27::text[], $28::bytea[]) b(run_id, name, payload)
+      join g on g.run_id = b.run_id
+        on conflict on constraint published_pk do update set at = excluded.at, payload = excluded.payload
+), ";
+
 /// How accepted runs end.
 const ENDS: &str = "\
 c as (
@@ -175,12 +186,23 @@ k as materialized (
     )
 }
 
-/// Anything: [`Shape::Mixed`], with or without entries that came from the inbox. Most batches hold none, and are
-/// spared the joins.
-pub(super) fn write_mixed(mail: bool) -> String {
-    let parts = if mail { WITH_MAIL } else { WITHOUT_MAIL }.replace("{entries}", ENTRIES);
+/// What [`Shape::Mixed`] holds beside entries, ends and starts. Most batches hold none of it, and are spared the joins.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Extra {
+    /// Nothing.
+    None,
+    /// Entries that came from the inbox.
+    Mail,
+    /// Published state, and perhaps mail.
+    Published,
+}
+
+/// Anything: [`Shape::Mixed`].
+pub(super) fn write_mixed(extra: Extra) -> String {
+    let parts = if extra == Extra::None { WITHOUT_MAIL } else { WITH_MAIL }.replace("{entries}", ENTRIES);
+    let published = if extra == Extra::Published { PUBLISHED } else { "" };
     format!(
-        "with {FENCE}, {parts}, {ENDS}, {} select (select count(*) from s) as started, (select at from t) as started_at, \
+        "with {FENCE}, {parts}, {published}{ENDS}, {} select (select count(*) from s) as started, (select at from t) as started_at, \
          (select count(*) from g) as runs, (select count(*) from j) as entries, (select count(*) from c) as ends, \
          case when (select count(*) from g) < cardinality($2) then (select array_agg(run_id) from g) end as accepted",
         starts(20)
@@ -232,6 +254,9 @@ select r.run_id, r.status, r.epoch, r.session,
   from {s}.runs r
  where r.run_id = any($1)";
 
+pub(super) const PUBLISHED_OF: &str =
+    "select name, at, payload from {s}.published where run_id = $1 order by name";
+
 pub(super) const PAGE: &str = "\
 select seq, at, kind, meta, payload
   from {s}.journal
@@ -246,6 +271,17 @@ impl PostgresStore {
             .bind(i64::from(limit))
             .fetch_all(&mut *conn))?;
         rows.iter().map(|row| self.read_entry(row, run)).collect()
+    }
+
+    pub(super) async fn published_of(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>> {
+        let rows =
+            read!(self, |conn| query(&self.sql.published_of).bind(run.as_uuid()).fetch_all(&mut *conn))?;
+        rows.iter()
+            .map(|row| {
+                let at = Timestamp::from_micros(get(row, "at")?);
+                Ok((get(row, "name")?, at, self.decode(get(row, "payload")?, &run)?))
+            })
+            .collect()
     }
 
     pub(super) fn read_entry(&self, row: &PgRow, run: RunId) -> Result<Entry> {
@@ -266,6 +302,7 @@ impl PostgresStore {
                     steps: self.sql.write_steps.clone(),
                     mixed: self.sql.write_mixed.clone(),
                     mailless: self.sql.write_mailless.clone(),
+                    published: self.sql.write_published.clone(),
                     starts: self.sql.write_starts.clone(),
                 },
                 self.schema.clone(),
@@ -305,6 +342,7 @@ impl Shape {
     fn of(batch: &Batch) -> Self {
         let step = |run: &RunBatch| {
             run.end.is_none()
+                && run.published.is_empty()
                 && matches!(&run.entries[..], [entry] if entry.seq == run.prev + 1 && entry.event.inbox().is_none())
         };
         match (batch.starts.is_empty(), batch.runs.is_empty()) {
@@ -501,7 +539,19 @@ impl PostgresJournal {
         let ends = Ends::of(&batch.runs, &self.codec);
         let starts = Starts::of(&batch.starts, &self.codec)?;
         let mail = fence.mail.iter().any(|rows| *rows > 0);
-        let row = query(if mail { &writes.mixed } else { &writes.mailless })
+        let shown: Vec<_> = batch
+            .runs
+            .iter()
+            .flat_map(|run| {
+                run.published.iter().map(move |(name, value)| (run.run_id.as_uuid(), name, value))
+            })
+            .collect();
+        let sql = match (shown.is_empty(), mail) {
+            (false, _) => &writes.published,
+            (true, true) => &writes.mixed,
+            (true, false) => &writes.mailless,
+        };
+        let mut statement = query(sql)
             .bind(session.0)
             .bind(fence.run)
             .bind(fence.epoch)
@@ -526,10 +576,15 @@ impl PostgresJournal {
             .bind(starts.timeout)
             .bind(starts.build)
             .bind(starts.tags)
-            .bind(starts.input)
-            .fetch_one(&mut self.conn)
-            .await
-            .map_err(classify)?;
+            .bind(starts.input);
+        if !shown.is_empty() {
+            let encode = |value: &Payload| self.codec.encode(value.clone()).as_bytes().to_vec();
+            statement = statement
+                .bind(shown.iter().map(|(run, ..)| *run).collect::<Vec<_>>())
+                .bind(shown.iter().map(|(_, name, _)| (*name).clone()).collect::<Vec<_>>())
+                .bind(shown.iter().map(|(.., value)| encode(value)).collect::<Vec<_>>());
+        }
+        let row = statement.fetch_one(&mut self.conn).await.map_err(classify)?;
         Counts::read(&row)
     }
 

@@ -100,6 +100,7 @@ pub(super) const LOCK_FOR_DELETE: &str = "select status from {s}.runs where run_
 pub(super) const DELETE: &str = "\
 with j as (delete from {s}.journal where run_id = $1),
      m as (delete from {s}.inbox where run_id = $1),
+     o as (delete from {s}.published where run_id = $1),
      i as (delete from {s}.ids d using {s}.runs r
             where r.run_id = $1 and d.workflow_id = r.workflow_id and d.run_id = $1)
 delete from {s}.runs where run_id = $1";

@@ -40,7 +40,7 @@ select p.parent,
        b.current,
        (b.low || '00000000000000000000')::uuid::text as low,
        (b.high || '00000000000000000000')::uuid::text as high
-  from b cross join (values ('runs'), ('journal')) p(parent)
+  from b cross join (values ('runs'), ('journal'), ('published')) p(parent)
  where not exists (select from pg_catalog.pg_inherits i
                      join pg_catalog.pg_class c on c.oid = i.inhrelid
                      join pg_catalog.pg_class t on t.oid = i.inhparent

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use composer_sdk::{
     id::{RunId, Timestamp},
     journal::{Entry, Event},
+    payload::Payload,
 };
 use sqlx::sqlite::SqliteRow;
 
@@ -73,6 +74,7 @@ pub(super) const APPENDED: &str = "
 /// * `$6`, `$7` ends `[part, status, outcome, result, reason, unconsumed, build]` and their bytes
 /// * `$8`, `$9` new runs `[id, workflow, input, build, tags, workflow id, timeout]` and their bytes
 /// * `$10` the last instant that a column holds
+/// * `$11`, `$12` published state `[part, name, value]` and its bytes
 pub(super) const WRITE: &str = sql!(
     "begin immediate;
 
@@ -105,6 +107,13 @@ pub(super) const WRITE: &str = sql!(
     from json_each($3) e
     cross join temp.composer_fence f
     where f.part = e.value ->> 0;
+
+    insert into composer_published (run_id, name, at, payload)
+    select f.run_id, ", packed_text!("12", "p", "1", "2"), ", ", now!(), ", ", packed!("12", "p", "3", "4"), "
+    from json_each($11) p
+    cross join temp.composer_fence f
+    where f.part = p.value ->> 0
+    on conflict (run_id, name) do update set at = excluded.at, payload = excluded.payload;
 
     delete from composer_inbox
     where id in (
@@ -166,6 +175,9 @@ pub(super) const SETTLE: &str = "
     delete from temp.composer_fence;
     commit";
 
+pub(super) const PUBLISHED: &str =
+    "select name, at, payload from composer_published where run_id = $1 order by name";
+
 pub(super) const READ: &str = "
     select run_id, seq, at, kind, meta, payload
     from composer_journal
@@ -197,6 +209,7 @@ impl JournalConn for Writer {
         let mail = pack_mail(&batch.runs);
         let (ends, ends_bytes) = self.pack_ends(&batch.runs);
         let (starts, starts_bytes) = self.pack_starts(&batch.starts)?;
+        let (published, published_bytes) = self.pack_published(&batch.runs);
         let args = args![
             session.0,
             runs,
@@ -208,6 +221,8 @@ impl JournalConn for Writer {
             starts,
             starts_bytes,
             Timestamp::MAX.as_micros(),
+            published,
+            published_bytes,
         ];
         written(batch, &self.write.script(WRITE, args).await?)
     }
@@ -306,6 +321,19 @@ impl Writer {
         packed.finish()
     }
 
+    fn pack_published(&self, runs: &[RunBatch]) -> (String, Vec<u8>) {
+        let mut packed = Packed::default();
+        for (part, run) in runs.iter().enumerate() {
+            for (name, value) in &run.published {
+                let value = self.codec.encode(value.clone());
+                packed.row(|row| {
+                    row.int(part as i64).text(name).payload(Some(&value));
+                });
+            }
+        }
+        packed.finish()
+    }
+
     fn pack_ends(&self, runs: &[RunBatch]) -> (String, Vec<u8>) {
         let mut packed = Packed::default();
         for (part, run) in runs.iter().enumerate() {
@@ -357,6 +385,7 @@ fn check_order(runs: &[RunBatch]) -> Result<()> {
 fn is_append(run: &RunBatch) -> bool {
     run.end.is_none()
         && !run.entries.is_empty()
+        && run.published.is_empty()
         && run.entries.iter().all(|entry| entry.event.inbox().is_none())
 }
 
@@ -401,6 +430,17 @@ fn written(batch: &Batch, rows: &[SqliteRow]) -> Result<BatchWritten> {
 }
 
 impl SqliteStore {
+    pub(super) async fn published_of(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>> {
+        let rows = self.read.script(PUBLISHED, args![run.as_uuid()]).await?;
+        rows.iter()
+            .map(|row| {
+                let mut c = columns(row);
+                let (name, at) = (c.text()?, c.at()?);
+                Ok((name, at, self.decode(c.get()?)?))
+            })
+            .collect()
+    }
+
     pub(super) async fn read_journal(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<Entry>> {
         let args = args![run.as_uuid(), i64::from(after), i64::from(limit)];
         let rows = self.read.script(READ, args).await?;

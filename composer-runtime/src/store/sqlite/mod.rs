@@ -190,6 +190,10 @@ impl Store for SqliteStore {
         self.begin_child(child, parent).await
     }
 
+    async fn published(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>> {
+        self.published_of(run).await
+    }
+
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {
         self.obey(run, order).await
     }

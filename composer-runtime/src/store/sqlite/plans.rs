@@ -16,6 +16,7 @@ const STATEMENTS: &[(&str, &str, &[&str])] = &[
     ("inbox", inbox::INBOX, &[]),
     ("unconsumed", inbox::UNCONSUMED, &[]),
     ("append", journal::APPEND, &[]),
+    ("published", journal::PUBLISHED, &[]),
     ("appended", journal::APPENDED, &[]),
     ("write", journal::WRITE, &[]),
     ("settle", journal::SETTLE, &[]),

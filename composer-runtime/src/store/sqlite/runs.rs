@@ -120,6 +120,7 @@ pub(super) const DELETE: &str = "
     where run_id = $1 and shelved = 0 and not exists (select 1 from composer_runs where run_id = $1);
     delete from composer_inbox
     where run_id = $1 and shelved = 1 and not exists (select 1 from composer_runs where run_id = $1);
+    delete from composer_published where run_id = $1 and not exists (select 1 from composer_runs where run_id = $1);
     delete from composer_ids where run_id = $1 and not exists (select 1 from composer_runs where run_id = $1);
     select 2, status from composer_runs where run_id = $1;
     commit";

@@ -105,7 +105,7 @@ fn a_step_starts_only_when_what_it_depends_on_is_durable() {
     let after = report(&mut driver, &first.start[0], perform(&first.start[0]), at(1));
     assert_eq!(seqs(&after), [1]);
     assert!(after.start.is_empty(), "the second step depends on an entry that is not durable yet");
-    driver.written(1, at(1));
+    driver.written(1, u64::MAX, at(1));
     assert_eq!(driver.take(at(1)).start.len(), 1);
 }
 
@@ -114,7 +114,7 @@ fn the_last_result_and_the_end_share_a_write() {
     let mut driver = fresh::<chain>("[2]");
     let first = driver.take(at(0)).start.remove(0);
     report(&mut driver, &first, perform(&first), at(1));
-    driver.written(1, at(1));
+    driver.written(1, u64::MAX, at(1));
     let second = driver.take(at(1)).start.remove(0);
     let last = report(&mut driver, &second, perform(&second), at(2));
     let write = last.write.expect("the run has ended");
@@ -132,7 +132,7 @@ fn a_failed_attempt_is_journaled_and_rests_before_the_next_one() {
     let failed = report(&mut driver, &first, perform(&first), at(1));
     let write = failed.write.expect("the failure is journaled");
     assert!(matches!(write.entries[0].event, Event::AttemptFailed { attempt: 1, .. }));
-    driver.written(1, at(1));
+    driver.written(1, u64::MAX, at(1));
     assert!(driver.take(at(1)).start.is_empty(), "it rests for a second");
     assert_eq!(driver.next_instant(), Some(at(2)));
     driver.tick(at(2));
@@ -160,7 +160,7 @@ fn when_attempts_are_used_up_the_error_reaches_the_workflow_with_its_count() {
         let start = driver.take(now).start.remove(0);
         assert_eq!(u64::from(start.attempt), attempt);
         let todo = report(&mut driver, &start, perform(&start), now);
-        driver.written(attempt as u32, now);
+        driver.written(attempt as u32, u64::MAX, now);
         let write = todo.write.unwrap();
         if attempt == 3 {
             let Some(End::Closed { status: Status::Failed, reason: Some(reason), .. }) = write.end else {
@@ -180,7 +180,7 @@ fn a_run_ends_only_when_the_loser_of_a_race_has_stopped() {
     let todo = driver.take(at(0));
     assert!(matches!(todo.write.unwrap().entries[0].event, Event::TimerSet { .. }));
     // The timer was armed before the activity was asked for: the activity waits for that entry.
-    driver.written(1, at(0));
+    driver.written(1, u64::MAX, at(0));
     let start = driver.take(at(0)).start.remove(0);
     driver.tick(at(5));
     let fired = driver.take(at(5));
@@ -194,7 +194,7 @@ fn a_run_ends_only_when_the_loser_of_a_race_has_stopped() {
 fn a_late_result_of_a_loser_changes_nothing() {
     let mut driver = fresh::<race>("[]");
     driver.take(at(0));
-    driver.written(1, at(0));
+    driver.written(1, u64::MAX, at(0));
     let start = driver.take(at(0)).start.remove(0);
     driver.tick(at(5));
     driver.take(at(5));
@@ -217,7 +217,7 @@ fn a_draining_run_begins_nothing_and_says_what_is_left() {
     let first = driver.take(at(0)).start.remove(0);
     driver.drain();
     report(&mut driver, &first, perform(&first), at(1));
-    driver.written(1, at(1));
+    driver.written(1, u64::MAX, at(1));
     assert!(driver.take(at(1)).start.is_empty());
     assert!(driver.is_idle());
     assert_eq!(driver.due(), Err(AtOnce));
@@ -239,7 +239,7 @@ fn a_waiting_run_is_idle_and_due_when_its_timer_is() {
     let mut driver = fresh::<nap>("[]");
     driver.take(at(0));
     assert!(!driver.is_idle(), "the timer is not durable yet");
-    driver.written(1, at(0));
+    driver.written(1, u64::MAX, at(0));
     driver.take(at(0));
     assert!(driver.is_idle());
     assert_eq!(driver.due(), Ok(Some(at(60))));
@@ -268,7 +268,7 @@ fn a_cancelled_run_stops_what_is_under_way_first() {
 fn the_runs_own_timeout_ends_it() {
     let mut driver = Driver::new(start::<nap>("[]"), &[], at(0), Some(at(30)), "build".into());
     driver.take(at(0));
-    driver.written(1, at(0));
+    driver.written(1, u64::MAX, at(0));
     assert_eq!(driver.next_instant(), Some(at(30)));
     driver.tick(at(30));
     let end = driver.take(at(30)).write.unwrap().end;
@@ -367,7 +367,7 @@ fn an_undo_step_begins_only_when_what_it_undoes_has_stopped() {
     driver.mail(vec![Message { id: 1, run_id: RunId::new(at(0)), content }], at(1));
     let cancelled = driver.take(at(1));
     assert_eq!(cancelled.stop, [2]);
-    driver.written(1, at(1));
+    driver.written(1, u64::MAX, at(1));
     assert!(driver.take(at(1)).start.is_empty(), "the step is still under way");
     let undo = report(&mut driver, &step, AttemptEnd::Interrupted, at(2)).start.remove(0);
     assert_eq!(undo.activity.step.number, 1);
@@ -383,7 +383,7 @@ fn a_run_that_is_being_undone_is_past_its_deadline_once() {
     driver.tick(at(11));
     assert_eq!(seqs(&driver.take(at(11))), [1]);
     assert_eq!(driver.next_instant(), None);
-    driver.written(1, at(11));
+    driver.written(1, u64::MAX, at(11));
     let undo = report(&mut driver, &step, AttemptEnd::Interrupted, at(12)).start.remove(0);
     let Some(End::Closed { status: Status::Failed, reason: Some(reason), .. }) =
         report(&mut driver, &undo, perform(&undo), at(13)).write.unwrap().end
