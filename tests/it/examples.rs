@@ -154,6 +154,34 @@ fn the_sagas_of_the_book_undo_what_it_says() {
 }
 
 #[test]
+fn the_conversation_of_the_book_goes_as_it_says() {
+    let folder = Folder::new();
+    let output = example("talking").env("TMPDIR", folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text, "it is Waiting\npaying 4200\napproved by Ada\nSome(Paid)\n");
+}
+
+#[test]
+fn the_children_of_the_book_do_what_it_says() {
+    let folder = Folder::new();
+    let output = example("children").env("TMPDIR", folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [
+            "lamp, picked; bulb, picked",
+            "left out: there are no unicorns",
+            "order-7-parcel-0",
+            "order-7-parcel-1",
+            "order 7 is delivered",
+            "please review order 7",
+        ]
+    );
+}
+
+#[test]
 fn the_code_in_the_readme_is_that_of_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).expect("there is a README.md");
