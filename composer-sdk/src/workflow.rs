@@ -1,10 +1,12 @@
 //! What workflow code calls, and what the runtime registers.
 //!
-//! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`shield`], [`cancelled`] (and
-//! [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every life of a run.
+//! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`spawn`],
+//! [`shield`], [`cancelled`] (and [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every
+//! life of a run.
 //!
 //! For the runtime: [`WorkflowEntry`], which a [`Machine`](crate::replay::Machine) runs.
 
+mod branch;
 mod cancel;
 mod random;
 mod timer;
@@ -23,6 +25,7 @@ use crate::{
     payload::Payload,
     replay::Run,
 };
+pub use branch::{Branch, spawn};
 pub use cancel::{Cancelled, Shield, cancelled, shield};
 pub use random::Random;
 pub use timer::{DurationExt, Sleep, sleep, sleep_until};

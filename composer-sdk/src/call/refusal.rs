@@ -45,7 +45,7 @@ impl<D: Definition> Call<D> {
             ),
             (Origin::Workflow(_), "") => format!(
                 "`{name}`, built in a workflow ({at}), was awaited outside of it, in a spawned task? Await it in the \
-                 workflow; `join!` runs things at the same time"
+                 workflow; `join!` and `workflow::spawn` do things at the same time"
             ),
             (Origin::Workflow(_), "a workflow") => format!(
                 "`{name}` was built in one run ({at}) and awaited in another, or in a later life of its own: build it \

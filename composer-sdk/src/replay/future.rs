@@ -203,7 +203,7 @@ pub(super) fn in_place(run: &Arc<Run>, what: fmt::Arguments<'_>) -> bool {
         Here::Outside | Here::Delivering(_) | Here::Activity(_) => {
             let words = format!(
                 "{what} was awaited outside the workflow that built it, in a task that was spawned from there? Await \
-                 it in the workflow; `join!` runs things at the same time"
+                 it in the workflow; `join!` and `workflow::spawn` do things at the same time"
             );
             run.refuse(words.clone());
             panic!("{words}")

@@ -18,6 +18,7 @@
 //! **What is left to the owner.** To journal before feeding; to drive inside `tokio::task::coop::unconstrained`, since
 //! tokio's cooperative budget makes honest channels look foreign; to start nothing before the whole journal was fed.
 
+mod branches;
 mod cancel;
 mod cursor;
 mod determinism;
@@ -40,6 +41,8 @@ pub use report::{Mismatch, StuckReason};
 pub(crate) use future::{Ask, Leaf, MailboxLeaf};
 pub(crate) use run::{Answer, Run, Work, line};
 pub(crate) use undo::Undoing;
+
+use branches::Branches;
 
 use crate::{
     call::StartRequest,
@@ -181,6 +184,7 @@ pub struct Machine {
     waker: Waker,
     start: Start,
     body: Option<BodyFuture<'static, Ended>>,
+    branches: Branches,
     /// Whether something was delivered (or nothing was polled yet) since the last drive.
     dirty: bool,
     begun: bool,
@@ -204,6 +208,7 @@ impl Machine {
             run,
             start,
             body: None,
+            branches: Branches::default(),
             dirty: true,
             begun: false,
             stop: None,
@@ -462,7 +467,7 @@ impl Machine {
         let _executor = futures::executor::enter().ok();
         let mut task = Context::from_waker(&self.waker);
         let begin = !std::mem::replace(&mut self.begun, true);
-        let (body, start, run) = (&mut self.body, &self.start, &self.run);
+        let (body, branches, start, run) = (&mut self.body, &mut self.branches, &self.start, &self.run);
         let polled = catch_unwind(AssertUnwindSafe(|| {
             if begin {
                 match start.workflow.begin(&start.input) {
@@ -473,10 +478,13 @@ impl Machine {
                     }
                 }
             }
-            match body {
-                Some(body) => body.as_mut().poll(&mut task),
-                None => Poll::Pending,
+            let Some(body) = body else { return Poll::Pending };
+            let polled = body.as_mut().poll(&mut task);
+            match &polled {
+                Poll::Pending => branches.poll(run),
+                Poll::Ready(_) => Branches::report_unbegun(run),
             }
+            polled
         }));
         polled.map_err(words_of)
     }
@@ -510,12 +518,13 @@ impl Machine {
         }
     }
 
-    /// Drops the body. Its `Drop` code can do nothing durable, and a panic in it ends here.
+    /// Drops the body and the branches. Their `Drop` code can do nothing durable, and a panic in it ends here.
     fn drop_body(&mut self) {
-        if let Some(body) = self.body.take() {
-            let _here = context::enter(Here::Dropping(Some(self.run.clone())));
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(body)));
-        }
+        // There are branches only as long as there is a body.
+        let Some(body) = self.body.take() else { return };
+        let _here = context::enter(Here::Dropping(Some(self.run.clone())));
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(body)));
+        self.branches.drop_all(&self.run);
     }
 }
 

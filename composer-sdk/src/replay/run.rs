@@ -16,7 +16,8 @@ use std::{
 };
 
 use super::{
-    cancel::Cancels, determinism::Streams, mailbox::Mailboxes, report::StuckReason, undo::UndoStack,
+    branches::Arrivals, cancel::Cancels, determinism::Streams, mailbox::Mailboxes, report::StuckReason,
+    undo::UndoStack,
 };
 use crate::{
     call::StartRequest,
@@ -35,6 +36,7 @@ pub(crate) struct Run {
     pub(crate) workflow: &'static str,
     pub(crate) started_at: Timestamp,
     state: Mutex<State>,
+    pub(super) branches: Arrivals,
     /// Something that the machine caused wants a poll.
     woken: AtomicBool,
     /// Something else did.
@@ -157,6 +159,7 @@ impl Run {
             workflow: start.workflow.name,
             started_at: start.started_at,
             state: Mutex::new(state),
+            branches: Arrivals::default(),
             woken: AtomicBool::new(true),
             foreign: AtomicBool::new(false),
             closed: AtomicBool::new(false),

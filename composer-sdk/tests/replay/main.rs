@@ -2,6 +2,7 @@
 //!
 //! The seed of each run is printed when it fails; `COMPOSER_SEED=n` repeats one.
 
+mod branches;
 mod cancel;
 mod children;
 mod combinators;
