@@ -130,6 +130,7 @@ async fn claims(opened: &Opened) -> Result<f64, Error> {
             timeout: None,
             tags: Default::default(),
             build: "bench".into(),
+            signal: None,
         };
         opened.store.start(&run, IdPolicy::UseExisting, None).await?;
         let claim = Claim {

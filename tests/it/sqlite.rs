@@ -47,6 +47,7 @@ async fn new_run(store: &dyn Store, id: Option<&str>) -> NewRun {
         timeout: None,
         tags: BTreeMap::from([("city".to_owned(), "Bern".to_owned())]),
         build: "b1".into(),
+        signal: None,
     }
 }
 

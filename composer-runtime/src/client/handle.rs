@@ -171,7 +171,7 @@ impl<W> RunHandle<W> {
         Ok(())
     }
 
-    async fn send(&self, message: NewMessage) -> Result<Sent, Error> {
+    pub(super) async fn send(&self, message: NewMessage) -> Result<Sent, Error> {
         let id = || self.workflow_id.to_string();
         match self.composer.store().send(self.run_id, &message).await? {
             Sent::NoRun => Err(Error::NoRun { id: id() }),
@@ -271,7 +271,7 @@ impl<W: Returns> RunHandle<W> {
     }
 }
 
-fn check_name(name: &str) -> Result<String, Error> {
+pub(super) fn check_name(name: &str) -> Result<String, Error> {
     if name.is_empty() || name.len() > SIGNAL_NAME || name.contains('\0') {
         let message = format!("a signal's name has 1 to {SIGNAL_NAME} bytes, without NUL");
         return Err(Failure::new(composer_sdk::error::FailureKind::Encode, message).into());

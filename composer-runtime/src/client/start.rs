@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, marker::PhantomData, pin::Pin, time::Duration};
 
 use composer_sdk::{
-    Call, Workflow,
+    Call, Journaled, Workflow,
     id::{RunId, WorkflowId},
+    message::Signal,
     payload::Payload,
 };
 
-use super::{Composer, Json, RunHandle};
+use super::{Composer, Json, RunHandle, handle::check_name};
 use crate::{
     error::Error,
-    store::{Claimed, Epoch, IdPolicy, NewRun, Started, StoreError, Topic},
+    store::{Claimed, Epoch, IdPolicy, NewMessage, NewRun, Started, StoreError, Topic},
 };
 
 /// Tags of one run, and bytes of a tag's name or value, at most.
@@ -30,6 +31,7 @@ pub struct Start<W> {
     delay: Duration,
     timeout: Option<Duration>,
     tags: BTreeMap<String, String>,
+    signal: Option<Result<(String, Payload), Error>>,
     _returns: PhantomData<fn() -> W>,
 }
 
@@ -77,6 +79,7 @@ impl<W> Start<W> {
             delay: Duration::ZERO,
             timeout: None,
             tags: BTreeMap::new(),
+            signal: None,
             _returns: PhantomData,
         }
     }
@@ -111,18 +114,68 @@ impl<W> Start<W> {
         self
     }
 
+    /// Sends a signal with the start: to the new run, in the transaction that starts it, or to the open run that has the
+    /// id. So whoever comes first starts the run, and no signal is lost.
+    ///
+    /// ```
+    /// # use composer_runtime::{Composer, Error};
+    /// # use composer_sdk::prelude::*;
+    /// static ITEM: Signal<String> = Signal::new("item");
+    ///
+    /// # #[workflow] async fn cart() {}
+    /// # async fn add(composer: Composer) -> Result<(), Error> {
+    /// composer.start(cart()).id("cart-of-ada").with_signal(&ITEM, "a lamp".into()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When awaited: [`Error::Closed`] when the id belongs to a closed run and the policy is not
+    /// [`IdPolicy::NewWhenClosed`].
+    pub fn with_signal<T: Journaled>(mut self, signal: &Signal<T>, value: T) -> Self {
+        let message = check_name(signal.name()).and_then(|name| Ok((name, signal.encode(&value)?)));
+        self.signal = Some(message);
+        self
+    }
+
     async fn start(self) -> Result<RunHandle<W>, Error> {
-        let Self { composer, workflow, input, id, policy, delay, timeout, tags, _returns } = self;
+        let Self { composer, workflow, input, id, policy, delay, timeout, tags, signal, _returns } = self;
+        let signal = signal.transpose()?;
         let workflow_id = id.map(WorkflowId::try_from).transpose()?;
         check_tags(&tags)?;
         let run_id = RunId::new(composer.clock().now());
         let input = input?;
-        let run = NewRun { run_id, workflow_id, workflow, input, delay, timeout, tags, build: String::new() };
+        let build = String::new();
+        let run = NewRun { run_id, workflow_id, workflow, input, delay, timeout, tags, build, signal };
         let key = run.workflow_id.clone().unwrap_or_else(|| run_id.into());
+        // Each round ends unless the run that has the id closes between two looks.
+        for _ in 0..32 {
+            let handle = Self::once(&composer, &run, &key, policy).await?;
+            let Some((name, payload)) = run.signal.clone().filter(|_| handle.already()) else {
+                if run.signal.is_some() {
+                    composer.hub().notify(Topic::Inbox);
+                }
+                return Ok(handle);
+            };
+            match handle.send(NewMessage::Signal { name, payload }).await {
+                Err(Error::Closed { .. }) if policy == IdPolicy::NewWhenClosed => {}
+                sent => return sent.map(|_| handle),
+            }
+        }
+        Err(Error::Start(format!("the runs of workflow id `{key}` end as fast as they are started")))
+    }
+
+    async fn once(
+        composer: &Composer,
+        run: &NewRun,
+        key: &WorkflowId,
+        policy: IdPolicy,
+    ) -> Result<RunHandle<W>, Error> {
+        let (composer, key, run_id) = (composer.clone(), key.clone(), run.run_id);
         match place(&composer, run.clone(), policy).await? {
             Started::New { .. } => Ok(RunHandle::new(composer, run_id, key, false)),
             Started::Exists { workflow, .. } if workflow != run.workflow => {
-                Err(Error::WrongWorkflow { id: key.into(), asked: run.workflow, found: workflow })
+                Err(Error::WrongWorkflow { id: key.into(), asked: run.workflow.clone(), found: workflow })
             }
             Started::Exists { run_id, status, .. } if policy == IdPolicy::Reject => {
                 Err(Error::AlreadyExists { id: key.into(), run_id, status })
@@ -148,11 +201,11 @@ async fn place(composer: &Composer, run: NewRun, policy: IdPolicy) -> Result<Sta
     let run = NewRun { build: host.build.clone(), ..run };
     let started = match run.workflow_id {
         // Only ids of our own making ride in the journal's batches: another id can wait for a stranger (PROTOCOL 36).
-        None => match host.writer.start(run.clone()).await {
+        None if run.signal.is_none() => match host.writer.start(run.clone()).await {
             Err(StoreError::Unavailable { .. }) => start_once_more(composer, &run).await?,
             started => started?,
         },
-        Some(_) => composer.store().start(&run, policy, Some(host.session.id())).await?,
+        _ => composer.store().start(&run, policy, Some(host.session.id())).await?,
     };
     match started {
         Started::New { owned: Some(epoch), at } => expected.arrived(claimed(run, epoch, at)),

@@ -195,6 +195,8 @@ pub struct NewRun {
     pub tags: BTreeMap<String, String>,
     /// The build that started it, for explaining.
     pub build: String,
+    /// A signal that is in its inbox from the start: name and value.
+    pub signal: Option<(String, Payload)>,
 }
 
 /// Whose step a child run is, and as whom that is said: a parent that is owned by somebody else by now starts nothing.

@@ -43,6 +43,7 @@ async fn started(host: &Host, tenure: &Tenure, child: Child) -> Option<Option<St
         timeout: request.timeout,
         tags: request.tags,
         build: host.build.clone(),
+        signal: None,
     };
     let mut pause = PAUSE.0;
     let _turn = host.child_starts.acquire().await.ok()?;

@@ -519,3 +519,33 @@ promise! {
         }
     }
 }
+
+promise! {
+    async fn g10_a_run_that_starts_with_a_signal_has_it_once_however_often_that_start_is_repeated(db) {
+        let store = db.store();
+        let me = session(&*store).await;
+        for key in [None, Some(id("with a signal"))] {
+            for owner in [None, Some(me)] {
+                let key = key.clone().map(|key| id(&format!("{key} {}", owner.is_some())));
+                let signal = Some(("go".to_owned(), bytes("1")));
+                let run = NewRun { workflow_id: key, signal, ..new_run(&*store).await };
+                for _ in 0..2 {
+                    let started = store.start(&run, IdPolicy::default(), owner).await.unwrap();
+                    assert!(matches!(started, Started::New { .. }), "{started:?}");
+                }
+                let inbox = store.inbox(&[run.run_id]).await.unwrap();
+                let content = MessageContent::Signal { name: "go".into(), payload: bytes("1") };
+                assert_eq!(inbox.into_iter().map(|message| message.content).collect::<Vec<_>>(), [content]);
+            }
+        }
+        let taken = NewRun {
+            workflow_id: Some(id("with a signal true")),
+            signal: Some(("go".to_owned(), bytes("2"))),
+            ..new_run(&*store).await
+        };
+        let started = store.start(&taken, IdPolicy::default(), None).await.unwrap();
+        let Started::Exists { run_id, .. } = started else { panic!("{started:?}") };
+        assert_eq!(store.inbox(&[run_id]).await.unwrap().len(), 1, "the caller sends it to the one that is there");
+        assert_eq!(store.inbox(&[taken.run_id]).await.unwrap(), []);
+    }
+}

@@ -36,6 +36,7 @@ pub(crate) async fn new_run(store: &dyn Store) -> NewRun {
         timeout: None,
         tags: BTreeMap::new(),
         build: BUILD.into(),
+        signal: None,
     }
 }
 

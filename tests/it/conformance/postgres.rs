@@ -527,6 +527,7 @@ fn new_run_at(near: RunId) -> NewRun {
         timeout: None,
         tags: Default::default(),
         build: BUILD.into(),
+        signal: None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! G: signals. R-06: those that come early, together, or last.
 
-use std::time::Duration;
+use std::{future::IntoFuture, time::Duration};
 
-use composer_runtime::{Error, MessageContent, Status};
+use composer_runtime::{Error, IdPolicy, MessageContent, Status};
 use composer_sdk::prelude::*;
 use composer_tests::kit::{self, Command, step, wait, workflow::GO};
 use futures::future::join_all;
@@ -149,6 +149,46 @@ scenario! {
         assert!(run.result().await.unwrap().is_err());
         assert_eq!(details(&run, "cancel_requested").await, ["the customer left"]);
         assert!(matches!(run.cancel("again").await, Err(Error::Closed { status: Status::Cancelled, .. })));
+        worker.shutdown().await.unwrap();
+    }
+}
+
+scenario! {
+    async fn g10_whoever_comes_first_starts_the_run_and_no_signal_is_lost(world) {
+        let worker = world.at_work().await;
+        let composer = world.composer().await;
+        let add = |n: u32| {
+            let call = composer_tests::kit::workflow::interpret(vec![wait(), wait()]);
+            composer.start(call).id("cart").with_signal(&GO, json!(n)).into_future()
+        };
+        let (one, two) = (add(1).await.unwrap(), add(2).await.unwrap());
+        assert_eq!((one.already(), two.already(), one.run_id() == two.run_id()), (false, true, true));
+        assert_eq!(one.result().await.unwrap().unwrap(), [json!(1), json!(2)]);
+        assert!(matches!(add(3).await, Err(Error::Closed { .. })), "by the default policy the closed run has the id");
+
+        // Ten at once, on an id that closes now and then: each signal is received by some run, once.
+        let started = join_all((0..10).map(|n| {
+            let call = composer_tests::kit::workflow::interpret(vec![wait()]);
+            let start = composer.start(call).id("bell").policy(IdPolicy::NewWhenClosed);
+            start.with_signal(&GO, json!(n)).into_future()
+        }))
+        .await;
+        let mut seen = vec![];
+        for run in started {
+            let run = run.unwrap();
+            let mut values = run.result().await.unwrap().unwrap();
+            let unconsumed = run.unconsumed().await.unwrap();
+            values.extend(unconsumed.into_iter().map(|message| match message {
+                MessageContent::Signal { payload, .. } => payload.decode().unwrap(),
+                other => panic!("{other:?}"),
+            }));
+            seen.extend(values.into_iter().map(|value| (run.run_id(), value.as_u64().unwrap())));
+        }
+        seen.sort();
+        seen.dedup();
+        let mut values: Vec<_> = seen.into_iter().map(|(_, value)| value).collect();
+        values.sort_unstable();
+        assert_eq!(values, (0..10).collect::<Vec<_>>());
         worker.shutdown().await.unwrap();
     }
 }

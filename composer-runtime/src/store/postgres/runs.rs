@@ -24,19 +24,19 @@ use crate::store::{
 /// Takes the id when nobody has it. Waits for a stranger's open start of the same id, up to `lock_timeout`.
 pub(super) const TAKE_ID: &str = "\
 i as (
-    insert into {s}.ids (workflow_id, run_id) values ($9, $2)
+    insert into {s}.ids (workflow_id, run_id) values ($11, $2)
     on conflict on constraint ids_pk do nothing
     returning workflow_id
 ),";
 
-/// Takes the id over from a run ($10) that was seen closed; of two at once, one finds it changed.
+/// Takes the id over from a run ($12) that was seen closed; of two at once, one finds it changed.
 pub(super) const REPLACE_ID: &str = "\
 i as (
-    update {s}.ids set run_id = $2 where workflow_id = $9 and run_id = $10
+    update {s}.ids set run_id = $2 where workflow_id = $11 and run_id = $12
     returning workflow_id
 ),";
 
-/// Starts one run: owned by the session $1 if that lives, pending otherwise. The session's row is locked in the way
+/// Starts one run, with its first signal ($9, $10) if there is one: owned by the session $1 if that lives, pending otherwise. The session's row is locked in the way
 /// that declaring it dead waits for, so no run can come to belong to a dead one.
 pub(super) fn start(take_id: &str) -> String {
     let (id, from) = match take_id {
@@ -50,7 +50,7 @@ s as materialized (
     select id from {{s}}.sessions where id = $1 and dead_at is null for key share
 ), t as materialized (
     select {{now}} as at
-)
+), r as (
 insert into {{s}}.runs
        (run_id, workflow_id, workflow, status, epoch, session, created_at, started_at, due_at, deadline, build, tags, input)
 select $2, {id}, $3,
@@ -64,7 +64,11 @@ select $2, {id}, $3,
             then least(t.at::numeric + $4::bigint + $5::bigint, 9223372036854775807)::bigint end,
        $6, $7::text::jsonb, $8
   from t {from} left join s on true
-returning status, epoch, created_at, started_at"
+returning run_id, status, epoch, created_at, started_at
+), m as (
+    insert into {{s}}.inbox (run_id, kind, name, payload) select r.run_id, 1, $9, $10 from r where $9::text is not null
+)
+select status, epoch, created_at, started_at from r"
     )
 }
 
@@ -209,7 +213,9 @@ impl PostgresStore {
             .bind(run.timeout.map(micros))
             .bind(run.build.clone())
             .bind(tags_json(run)?)
-            .bind(input.as_bytes().to_vec());
+            .bind(input.as_bytes().to_vec())
+            .bind(run.signal.as_ref().map(|(name, _)| name.clone()))
+            .bind(run.signal.as_ref().map(|(_, value)| self.encode(value).as_bytes().to_vec()));
         if let Some(id) = id {
             insert = insert.bind(id.as_str().to_owned());
         }

@@ -58,6 +58,13 @@ pub(super) const START: &str = sql!(
     where $2 is not null and changes() = 1
     on conflict (workflow_id) do update set run_id = excluded.run_id;
 
+    insert into composer_inbox (run_id, kind, name, payload, sent_at)
+    select $1, 1, $14, $15, ",
+    now!(),
+    "
+    where $14 is not null
+      and not exists (select 1 from temp.composer_obstacle b where not ($12 and b.status in (5, 6, 7, 8) and b.run_id <> $1));
+
     delete from temp.composer_obstacle;
     commit"
 );
@@ -146,6 +153,8 @@ impl SqliteStore {
             self.encode(&run.input).as_bytes().to_vec(),
             policy == IdPolicy::NewWhenClosed,
             FOREVER,
+            run.signal.as_ref().map(|(name, _)| name.clone()),
+            run.signal.as_ref().map(|(_, value)| self.encode(value).as_bytes().to_vec()),
         ];
         let rows = self.write.script(START, args).await?;
         started(&rows)
