@@ -56,8 +56,8 @@ pub enum Error {
         /// How it ended.
         status: Status,
     },
-    /// A run that stands so cannot be ordered that.
-    #[error("the run of workflow id `{id}` is {status:?}: it cannot be paused; `resume` lets it try again")]
+    /// A run that stands so cannot be paused, and has no attempt that could be hurried.
+    #[error("the run of workflow id `{id}` is {status:?}: nothing of it goes on; `resume` lets it try again")]
     CannotNow {
         /// The workflow id.
         id: String,

@@ -102,6 +102,11 @@ pub enum Event {
         /// With what it ended.
         outcome: Outcome,
     },
+    /// Somebody asked that steps which rest between two attempts rest no longer. Not delivered.
+    RetryRequested {
+        /// The inbox row it came from.
+        inbox: i64,
+    },
 }
 
 /// What a workflow asked for: the identity that a replay compares.
@@ -301,6 +306,7 @@ mod kind {
     pub(super) const RUN_TIMED_OUT: i16 = 7;
     pub(super) const CHILD_STARTED: i16 = 10;
     pub(super) const CHILD_DONE: i16 = 11;
+    pub(super) const RETRY_REQUESTED: i16 = 8;
 }
 
 impl Outcome {
@@ -351,12 +357,19 @@ impl Event {
             Event::RunTimedOut => "run_timed_out",
             Event::ChildStarted { .. } => "child_started",
             Event::ChildDone { .. } => "child_done",
+            Event::RetryRequested { .. } => "retry_requested",
         }
     }
 
     /// Whether the workflow sees it: it is polled after each such event, and only then.
     pub fn is_delivered(&self) -> bool {
-        !matches!(self, Event::AttemptFailed { .. } | Event::TimerSet { .. } | Event::ChildStarted { .. })
+        !matches!(
+            self,
+            Event::AttemptFailed { .. }
+                | Event::TimerSet { .. }
+                | Event::ChildStarted { .. }
+                | Event::RetryRequested { .. }
+        )
     }
 
     /// The inbox row that the event came from: the row and the event change hands in one statement.
@@ -364,7 +377,8 @@ impl Event {
         match self {
             Event::Signal { inbox, .. }
             | Event::CancelRequested { inbox, .. }
-            | Event::ChildDone { inbox, .. } => Some(*inbox),
+            | Event::ChildDone { inbox, .. }
+            | Event::RetryRequested { inbox } => Some(*inbox),
             _ => None,
         }
     }
@@ -429,6 +443,9 @@ impl Event {
                 let meta = Meta { number: *step, inbox: Some(*inbox), outcome: Some(tag), failure, ..none() };
                 (kind::CHILD_DONE, meta, payload)
             }
+            Event::RetryRequested { inbox } => {
+                (kind::RETRY_REQUESTED, Meta { inbox: Some(*inbox), ..none() }, None)
+            }
         };
         Record { kind, meta: json(&meta), payload }
     }
@@ -477,6 +494,7 @@ impl Event {
                 outcome: Outcome::join(meta.outcome, meta.failure.clone(), payload)
                     .ok_or_else(|| unreadable("its outcome is not complete"))?,
             },
+            kind::RETRY_REQUESTED => Event::RetryRequested { inbox: inbox()? },
             _ => return Err(unreadable("this version does not know the kind")),
         })
     }
@@ -538,6 +556,7 @@ mod tests {
             Event::Signal { name: "go".into(), inbox: 9, payload: bytes },
             Event::CancelRequested { inbox: 10, reason: "asked".into() },
             Event::RunTimedOut,
+            Event::RetryRequested { inbox: 11 },
         ] {
             let record = event.to_record();
             assert_eq!(Event::from_record(record.kind, &record.meta, record.payload), Ok(event));

@@ -92,11 +92,12 @@ create table inbox (
     sent_at bigint   not null default (extract(epoch from clock_timestamp()) * 1000000)::bigint,
     shelved boolean  not null default false,
     constraint inbox_pk primary key (run_id, id),
-    constraint inbox_kind_is_known check (kind in (1, 2, 3))
+    constraint inbox_kind_is_known check (kind in (1, 2, 3, 4))
 );
 create index inbox_waiting on inbox (id) include (run_id) where not shelved;
 comment on table inbox is 'Messages not yet journaled; shelved: the run closed without them.';
-comment on column inbox.kind is '1 a signal (name, payload), 2 a request to cancel (name is the reason), 3 the end of a child (name: step and meta).';
+comment on column inbox.kind is '1 a signal (name, payload), 2 a request to cancel (name is the reason),
+3 the end of a child (name: step and meta), 4 a request to retry at once.';
 
 -- What runs show: the last value of each name, written with the entries that it follows from.
 create table published (
@@ -171,6 +172,7 @@ select j.run_id,
        case j.kind
            when 1 then 'step_done' when 2 then 'attempt_failed' when 3 then 'timer_set' when 4 then 'timer_fired'
            when 5 then 'signal' when 6 then 'cancel_requested' when 7 then 'run_timed_out'
+           when 8 then 'retry_requested'
            else 'kind ' || j.kind
        end as event,
        j.meta,

@@ -63,7 +63,7 @@ create table composer_journal (
 create table composer_inbox (
   id integer primary key autoincrement,
   run_id blob not null,
-  kind integer not null check (kind in (1, 2, 3)), -- 1 signal, 2 cancel, 3 a child's end
+  kind integer not null check (kind in (1, 2, 3, 4)), -- 1 signal, 2 cancel, 3 a child's end, 4 retry at once
   name text not null,                         -- the signal's name; the reason of a cancel; a child's step and meta
   payload blob,
   sent_at integer not null,

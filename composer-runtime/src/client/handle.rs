@@ -147,6 +147,27 @@ impl<W> RunHandle<W> {
         self.order(Order::Resume).await
     }
 
+    /// Ends the rests between attempts: each step of the run that waits for its next attempt makes it at once. The
+    /// number of attempts and the policy stay as they are. In a run that rests nowhere it changes nothing; a paused one
+    /// hears of it when it is resumed.
+    ///
+    /// ```no_run
+    /// # async fn example(composer: composer_runtime::Composer) -> Result<(), composer_runtime::Error> {
+    /// // The bank is back: nobody has to wait for the next attempt in an hour.
+    /// composer.get_json("order-102").await?.retry_now().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the run has ended, [`Error::CannotNow`] when it is stuck; [`Error::NoRun`] when it was
+    /// deleted.
+    pub async fn retry_now(&self) -> Result<(), Error> {
+        match self.send(NewMessage::Retry).await {
+            Err(Error::Closed { id, status }) if !status.is_closed() => Err(Error::CannotNow { id, status }),
+            sent => sent.map(drop),
+        }
+    }
+
     async fn order(&self, order: Order) -> Result<(), Error> {
         let id = || self.workflow_id.to_string();
         match (self.composer.store().order(self.run_id, &order).await?, &order) {
@@ -303,8 +324,9 @@ pub struct Line {
     /// When.
     pub at: Timestamp,
     /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `undo_completed`, `undo_failed`,
-    /// `attempt_failed`, `child_started`, `child_completed`, `child_failed`, `timer_set`, `timer_fired`, `signal`, `cancel_requested`, `run_timed_out`, `run_completed`,
-    /// `run_failed`, `run_cancelled`, `run_terminated`.
+    /// `attempt_failed`, `child_started`, `child_completed`, `child_failed`, `timer_set`, `timer_fired`, `signal`,
+    /// `cancel_requested`, `retry_requested`, `run_timed_out`, `run_completed`, `run_failed`, `run_cancelled`,
+    /// `run_terminated`.
     pub kind: &'static str,
     /// The step's number.
     pub step: Option<u32>,

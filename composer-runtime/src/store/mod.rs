@@ -347,6 +347,8 @@ pub enum NewMessage {
         /// Why, in the caller's words.
         reason: String,
     },
+    /// A request that steps which rest between two attempts rest no longer.
+    Retry,
 }
 
 /// The answer to a send.
@@ -357,7 +359,7 @@ pub enum Sent {
     Accepted,
     /// A cancel found the run stuck, or not begun by any worker yet, and closed it without its code.
     Closed,
-    /// The run is closed.
+    /// The run is closed; or it is stuck, where nothing rests that a retry could hurry.
     NotOpen(Status),
     /// There is no such run.
     NoRun,
@@ -396,6 +398,8 @@ pub enum MessageContent {
         /// With this.
         outcome: Outcome,
     },
+    /// A request that steps which rest between two attempts rest no longer.
+    Retry,
 }
 
 /// What an operator orders. An order takes the run over: its epoch grows, so that whoever owns it is fenced and lets go.
@@ -715,7 +719,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// What a run shows, by name, and since when.
     async fn published(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>>;
 
-    /// What a closed run never received: signals journaled but not waited for, then messages still in the inbox.
+    /// What a closed run never received: signals journaled but not waited for, then signals and requests to cancel that
+    /// are still in the inbox.
     async fn unconsumed(&self, run: RunId) -> Result<Vec<MessageContent>>;
 
     /// Deletes a closed run with everything that belongs to it.

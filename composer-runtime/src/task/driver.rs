@@ -270,16 +270,37 @@ impl Driver {
                 continue;
             }
             let inbox = message.id;
-            let event = match message.content {
-                MessageContent::Signal { name, payload } => Event::Signal { name, inbox, payload },
-                MessageContent::Cancel { reason } => Event::CancelRequested { inbox, reason },
+            match message.content {
+                MessageContent::Signal { name, payload } => {
+                    self.deliver(Event::Signal { name, inbox, payload }, now)
+                }
+                MessageContent::Cancel { reason } => {
+                    self.deliver(Event::CancelRequested { inbox, reason }, now)
+                }
                 MessageContent::Child { step, outcome } => {
                     self.child_ended(step);
-                    Event::ChildDone { step, inbox, outcome }
+                    self.deliver(Event::ChildDone { step, inbox, outcome }, now);
                 }
-            };
-            self.deliver(event, now);
+                MessageContent::Retry => self.end_rests(inbox, now),
+            }
         }
+    }
+
+    /// Steps that rest between two attempts go on as soon as the request is durable: a replay rests no more, either.
+    fn end_rests(&mut self, inbox: i64, now: Timestamp) {
+        self.record(Event::RetryRequested { inbox }, now);
+        let mut resting = BTreeSet::new();
+        for (step, open) in &mut self.steps {
+            if let Open::Waiting { not_before, .. } = open
+                && not_before.take().is_some()
+            {
+                resting.insert(*step);
+            }
+        }
+        self.rests.clear();
+        self.undos.retain(|step| !resting.contains(step));
+        self.gated.retain(|(_, step)| !resting.contains(step));
+        self.gated.extend(resting.into_iter().map(|step| (self.decided, step)));
     }
 
     /// What became of a child's start: refused when another run has its workflow id.

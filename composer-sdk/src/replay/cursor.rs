@@ -56,6 +56,16 @@ fn mismatch(state: &mut State, recorded: Step, ended: bool) -> Box<Mismatch> {
     Box::new(Mismatch { recorded, asked, settled, ended, last_line })
 }
 
+/// No open step rests any longer before its next attempt.
+pub(super) fn end_rests(state: &mut State) {
+    let open: Vec<u32> = state.open.iter().copied().collect();
+    for number in open {
+        if let Some(asked) = state.asked(number) {
+            asked.retry_at = None;
+        }
+    }
+}
+
 /// What to do for the steps that were asked and dropped since the last time.
 pub(super) fn commands(state: &mut State, asked: Vec<u32>, abandoned: Vec<u32>) -> Vec<Command> {
     let mut commands: Vec<Command> = Vec::with_capacity(asked.len() + abandoned.len());

@@ -358,6 +358,10 @@ impl Machine {
                 }
                 state.settle(*step, Answer::Done(outcome.clone()))
             }
+            Event::RetryRequested { .. } => {
+                cursor::end_rests(&mut state);
+                return Ok(());
+            }
             Event::TimerFired { step } => {
                 cursor::pair_timer(&mut state, *step, ended)?;
                 state.settle(*step, Answer::Fired)

@@ -34,6 +34,28 @@ fn after_a_replay_a_command_knows_its_failed_attempts() {
 }
 
 #[test]
+fn i10_after_a_request_to_retry_no_step_rests_and_its_attempts_are_as_they_were() {
+    #[workflow]
+    async fn body() -> u32 {
+        let (a, b) = join!(work(1), work(2));
+        a + b
+    }
+    let mut sim = Sim::of(body()).with::<work>();
+    let steps = sim.machine.open();
+    sim.happen(failed_attempt(&steps[0], 1));
+    sim.happen(failed_attempt(&steps[1], 1));
+    sim.happen(Event::RetryRequested { inbox: 1 });
+    sim.happen(failed_attempt(&steps[1], 2));
+    let (_, open, _) = sim.replay(4);
+    let attempts = open.values().map(|command| match command {
+        Command::RunActivity { attempts, retry_at, .. } => (*attempts, retry_at.is_some()),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(attempts.collect::<Vec<_>>(), [(1, false), (2, true)], "a later failure rests again");
+    sim.run().check_replays();
+}
+
+#[test]
 fn an_owner_that_feeds_without_driving_comes_to_the_same() {
     #[workflow]
     async fn body() -> u32 {

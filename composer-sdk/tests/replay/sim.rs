@@ -162,6 +162,13 @@ impl Sim {
                     (*attempts, *retry_at) = (*attempt, Some(*at));
                 }
             }
+            Event::RetryRequested { .. } => {
+                for command in self.open.values_mut() {
+                    if let Command::RunActivity { retry_at, .. } = command {
+                        *retry_at = None;
+                    }
+                }
+            }
             Event::TimerSet { step, due: at } => {
                 if let Some(Command::SetTimer { due, armed, .. }) = self.open.get_mut(&step.number) {
                     (*due, *armed) = (*at, true);

@@ -10,4 +10,5 @@ mod kit;
 mod orders;
 mod postgres;
 mod published;
+mod repair;
 mod working;

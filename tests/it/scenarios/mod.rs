@@ -20,6 +20,7 @@ mod modes;
 mod orders;
 mod payloads;
 mod published;
+mod repair;
 mod sagas;
 mod starting;
 mod steps;

@@ -126,7 +126,7 @@ fn call(step: Step) -> composer_sdk::Call<effect> {
     let mut call = effect(name, value);
     if attempts.is_some() || first_ms.is_some() {
         let first = Duration::from_millis(first_ms.unwrap_or(50));
-        let retry = Retry::DEFAULT.first(first).jitter(0.0);
+        let retry = Retry::DEFAULT.first(first).max(first.max(Retry::DEFAULT.max)).jitter(0.0);
         call = call.retry(attempts.map_or(retry, |attempts| retry.max_attempts(attempts)));
     }
     match timeout_ms {

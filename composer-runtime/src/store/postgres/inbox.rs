@@ -23,14 +23,15 @@ use crate::store::{Message, MessageContent, NewMessage, Result, Sent, Status, St
 const SIGNAL: i16 = 1;
 const CANCEL: i16 = 2;
 const CHILD: i16 = 3;
+const RETRY: i16 = 4;
 
 /// Inserts the message if the run, as locked, is open; a cancel ($2 = 2) of a stuck run, or of one that never began,
-/// has another way. Says how the run stood otherwise.
+/// has another way, and a stuck run takes signals ($2 = 1) alone. Says how the run stood otherwise.
 pub(super) const SEND: &str = "\
 with r as materialized (
     select run_id from {s}.runs
      where run_id = $1
-       and (status in (0, 2, 3) or (status = 1 and (started_at is not null or $2 = 1)) or (status = 4 and $2 = 1))
+       and (status in (0, 2, 3) or (status = 1 and (started_at is not null or $2 <> 2)) or (status = 4 and $2 = 1))
        for key share
 ), i as (
     insert into {s}.inbox (run_id, kind, name, payload)
@@ -73,7 +74,7 @@ select j.run_id, j.kind, j.meta, j.payload
  where r.run_id = $1 and r.status >= 5
  order by u.place";
 
-/// Messages that were still in the inbox of a closed run.
+/// Messages that were still in the inbox of a closed run. That a retry came too late is nobody's loss.
 pub(super) const UNCONSUMED_ROWS: &str = "\
 select i.run_id, i.id, i.kind, i.name, i.payload
   from {s}.inbox i
@@ -84,8 +85,9 @@ select i.run_id, i.id, i.kind, i.name, i.payload
 impl PostgresStore {
     pub(super) async fn send_message(&self, run: RunId, message: &NewMessage) -> Result<Sent> {
         let (kind, name, payload) = match message {
-            NewMessage::Signal { name, payload } => (SIGNAL, name, Some(self.encode(payload))),
-            NewMessage::Cancel { reason } => (CANCEL, reason, None),
+            NewMessage::Signal { name, payload } => (SIGNAL, name.as_str(), Some(self.encode(payload))),
+            NewMessage::Cancel { reason } => (CANCEL, reason.as_str(), None),
+            NewMessage::Retry => (RETRY, "", None),
         };
         // Each round ends unless the run changed between two looks.
         for _ in 0..32 {
@@ -94,7 +96,7 @@ impl PostgresStore {
                 query(&self.sql.send)
                     .bind(run.as_uuid())
                     .bind(kind)
-                    .bind(name.clone())
+                    .bind(name.to_owned())
                     .bind(payload.as_ref().map(|payload| payload.as_bytes().to_vec()))
                     .fetch_one(&mut *conn)
                     .await
@@ -106,6 +108,7 @@ impl PostgresStore {
             match get::<Option<i16>>(&row, "status")?.map(Status::try_from).transpose()? {
                 None => return Ok(Sent::NoRun),
                 Some(status) if status.is_closed() => return Ok(Sent::NotOpen(status)),
+                Some(Status::Stuck) if kind == RETRY => return Ok(Sent::NotOpen(Status::Stuck)),
                 Some(Status::Stuck | Status::Pending) if kind == CANCEL => {
                     if self.cancel_idle(run, name).await? {
                         return Ok(Sent::Closed);
@@ -153,6 +156,7 @@ impl PostgresStore {
             CANCEL => MessageContent::Cancel { reason: get(row, "name")? },
             CHILD => child_ended(&get::<String>(row, "name")?, payload)
                 .map_err(|why| StoreError::unreadable(format!("message {id} of {run_id}: {why}")))?,
+            RETRY => MessageContent::Retry,
             kind => {
                 return Err(StoreError::unreadable(format!("message {id} of {run_id} is of kind {kind}")));
             }

@@ -18,6 +18,7 @@ use super::{
 const SIGNAL: i64 = 1;
 const CANCEL: i64 = 2;
 const CHILD: i64 = 3;
+const RETRY: i64 = 4;
 
 /// Closes the run `$1` without its code if it is stuck, or no worker ever took it, and the message is a cancel (`$2` is
 /// 2, `$3` the reason, `$5` the outcome), as an operator's take-over: the epoch grows, so that whoever thinks to own the
@@ -54,7 +55,8 @@ pub(super) const CANCELS_OF_STUCK: &str = "
     where r.status = 4 and i.run_id = r.run_id and i.shelved = 0 and i.kind = 2
     group by i.run_id";
 
-/// Puts a message into an open run's inbox; a cancel of a stuck run, or of one that never began, closes it instead.
+/// Puts a message into an open run's inbox; a cancel of a stuck run, or of one that never began, closes it instead. A
+/// stuck run takes signals alone.
 pub(super) const SEND: &str = sql!(
     "begin immediate;
     ",
@@ -81,7 +83,8 @@ pub(super) const INBOX: &str = "
     where i.run_id = unhex(b.value) and i.shelved = 0
     order by i.id";
 
-/// What a closed run never received: journaled signals first, then what is still in its inbox.
+/// What a closed run never received: journaled signals first, then what is still in its inbox. That a retry came too
+/// late is nobody's loss.
 pub(super) const UNCONSUMED: &str = "
     select 1, j.kind, j.meta, j.payload
     from composer_runs r, json_each(r.unconsumed) u
@@ -107,6 +110,7 @@ impl SqliteStore {
                 (SIGNAL, name.clone(), Some(self.encode(payload).as_bytes().to_vec()))
             }
             NewMessage::Cancel { reason } => (CANCEL, reason.clone(), None),
+            NewMessage::Retry => (RETRY, String::new(), None),
         };
         let outcome = cancelled(&name);
         let rows = self.write.script(SEND, args![run.as_uuid(), kind, name, payload, outcome]).await?;
@@ -168,6 +172,7 @@ fn content(kind: i64, name: String, payload: Option<Payload>) -> Result<MessageC
         (SIGNAL, Some(payload)) => Ok(MessageContent::Signal { name, payload }),
         (CANCEL, _) => Ok(MessageContent::Cancel { reason: name }),
         (CHILD, payload) => child_ended(&name, payload).map_err(StoreError::unreadable),
+        (RETRY, _) => Ok(MessageContent::Retry),
         (kind, _) => Err(StoreError::unreadable(format!("an inbox row is of kind {kind} without a value"))),
     }
 }

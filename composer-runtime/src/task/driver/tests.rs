@@ -392,3 +392,86 @@ fn a_run_that_is_being_undone_is_past_its_deadline_once() {
     };
     assert!(reason.contains("timeout"), "{reason}");
 }
+
+fn retry(id: i64) -> Message {
+    Message { id, run_id: RunId::new(at(0)), content: MessageContent::Retry }
+}
+
+#[test]
+fn i10_a_retry_request_ends_a_rest_as_soon_as_it_is_durable() {
+    let mut driver = fresh::<chain>("[13]");
+    let first = driver.take(at(0)).start.remove(0);
+    report(&mut driver, &first, perform(&first), at(1));
+    driver.written(1, u64::MAX, at(1));
+    assert!(driver.take(at(1)).start.is_empty(), "it rests for a second");
+    driver.mail(vec![retry(7), retry(7)], at(1));
+    let asked = driver.take(at(1));
+    assert_eq!(
+        (seqs(&asked), asked.start.len()),
+        (vec![2], 0),
+        "one entry for one message, and no attempt before it"
+    );
+    assert_eq!(driver.next_instant(), None);
+    driver.written(2, u64::MAX, at(1));
+    let second = driver.take(at(1)).start.remove(0);
+    assert_eq!(second.attempt, 2, "the count is as it was");
+    let todo = report(&mut driver, &second, perform(&second), at(1));
+    let failed = &todo.write.unwrap().entries[0].event;
+    assert!(
+        matches!(failed, Event::AttemptFailed { retry_at, .. } if *retry_at == at(3)),
+        "{failed:?}: two seconds"
+    );
+}
+
+#[test]
+fn i10_a_retry_request_reaches_a_rest_that_is_not_durable_yet() {
+    let mut driver = fresh::<chain>("[13]");
+    let first = driver.take(at(0)).start.remove(0);
+    report(&mut driver, &first, perform(&first), at(1));
+    driver.mail(vec![retry(7)], at(1));
+    driver.take(at(1));
+    driver.written(1, u64::MAX, at(1));
+    assert!(driver.take(at(1)).start.is_empty(), "the request is not durable");
+    driver.written(2, u64::MAX, at(1));
+    assert_eq!(driver.take(at(1)).start[0].attempt, 2);
+    assert_eq!(driver.next_instant(), None);
+}
+
+#[test]
+fn i10_a_replay_knows_that_a_rest_was_ended() {
+    let mut driver = fresh::<chain>("[13]");
+    let first = driver.take(at(0)).start.remove(0);
+    let mut entries = report(&mut driver, &first, perform(&first), at(1)).write.unwrap().entries;
+    driver.mail(vec![retry(7)], at(1));
+    entries.extend(driver.take(at(1)).write.unwrap().entries);
+    let mut heir = Driver::new(start::<chain>("[13]"), &entries, at(1), None, "build".into());
+    assert_eq!(heir.take(at(1)).start[0].attempt, 2);
+}
+
+#[test]
+fn i10_a_retry_request_changes_nothing_where_nothing_rests() {
+    let mut driver = fresh::<both>("[]");
+    let starts = driver.take(at(0)).start;
+    driver.mail(vec![retry(7)], at(0));
+    let asked = driver.take(at(0));
+    assert_eq!((seqs(&asked), asked.start.len(), asked.stop.len()), (vec![1], 0, 0));
+    driver.written(1, u64::MAX, at(0));
+    assert!(driver.take(at(0)).start.is_empty());
+    for attempt in &starts {
+        report(&mut driver, attempt, perform(attempt), at(1));
+    }
+    assert!(matches!(driver.end, Some(End::Closed { status: Status::Completed, .. })), "{:?}", driver.end);
+}
+
+#[test]
+fn i10_an_undo_step_that_waits_for_what_it_undoes_is_begun_once() {
+    let mut driver = fresh::<saga>("[]");
+    let step = driver.take(at(0)).start.remove(0);
+    let content = MessageContent::Cancel { reason: String::new() };
+    driver.mail(vec![Message { id: 1, run_id: RunId::new(at(0)), content }, retry(2)], at(1));
+    driver.take(at(1));
+    driver.written(2, u64::MAX, at(1));
+    driver.take(at(1));
+    let undo = report(&mut driver, &step, AttemptEnd::Interrupted, at(2)).start;
+    assert_eq!(undo.len(), 1);
+}
