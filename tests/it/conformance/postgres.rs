@@ -839,7 +839,7 @@ fn a_migration_that_is_killed_leaves_old_or_new() {
                 let tables = "(select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace
                                 where n.nspname = 'the \"order\"' and c.relkind in ('r', 'p', 'v'))";
                 let found = hand.number(tables).await;
-                assert!(found == Some(0) || found == Some(18), "{found:?} tables and views");
+                assert!(found == Some(0) || found == Some(25), "{found:?} tables and views");
             }
             let store = open(&url).await;
             store.migrate().await.unwrap();
