@@ -1,6 +1,6 @@
 //! What workflow code calls, and what the runtime registers.
 //!
-//! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`spawn`],
+//! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`spawn`], [`map`],
 //! [`shield`], [`cancelled`] (and [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every
 //! life of a run.
 //!
@@ -8,6 +8,7 @@
 
 mod branch;
 mod cancel;
+mod map;
 mod random;
 mod timer;
 
@@ -27,6 +28,7 @@ use crate::{
 };
 pub use branch::{Branch, spawn};
 pub use cancel::{Cancelled, Shield, cancelled, shield};
+pub use map::{Map, Settled, TooManyFailed, map};
 pub use random::Random;
 pub use timer::{DurationExt, Sleep, sleep, sleep_until};
 
