@@ -7,7 +7,7 @@ use std::{
 
 use composer_sdk::prelude::*;
 use composer_tests::kit::{
-    Command, Ledger, join_all, race, sleep as nap, step, wait,
+    Command, Ledger, join_all, map, race, sleep as nap, step, wait,
     workflow::{GO, fruit},
 };
 use serde_json::{Value, json};
@@ -84,6 +84,86 @@ scenario! {
         assert_eq!(run.result().await.unwrap().unwrap(), [json!([]), json!([]), json!("go"), json!([])]);
         assert_eq!(projection(&run).await, ["started interpret", "signal go", "run_completed"]);
         worker.shutdown().await.unwrap();
+    }
+}
+
+scenario! {
+    async fn e3_a_map_over_nothing_leaves_no_trace(world) {
+        let worker = world.at_work().await;
+        let commands = [map("none", 0, 2), Command::Spawn(vec![]), wait(), map("none", 0, 2)];
+        let run = start(&world.composer().await, commands).await;
+        parked(&run).await;
+        run.signal(&GO, json!("go")).await.unwrap();
+        assert_eq!(run.result().await.unwrap().unwrap(), [json!([]), json!([]), json!("go"), json!([])]);
+        assert_eq!(projection(&run).await, ["started interpret", "signal go", "run_completed"]);
+        worker.shutdown().await.unwrap();
+    }
+}
+
+scenario! {
+    async fn e5_one_error_in_five_is_tolerated_also_after_a_kill(world) {
+        let mut first = world.process();
+        world.effects.always("item-1", Answer::Status(400, "not this one"));
+        world.effects.hold("item-4");
+        let command = Command::Map { name: "item".into(), count: 5, limit: None, tolerate: Some(1) };
+        let run = start(&world.composer().await, [command]).await;
+        until_line(&run, "step_failed").await;
+        until_lines(&run, "step_completed", 3).await;
+        first.kill();
+        world.effects.open("item-4");
+
+        let mut second = world.process();
+        let values = run.result().await.unwrap().unwrap();
+        let expected = [(0, "item-0"), (2, "item-2"), (3, "item-3"), (4, "item-4")];
+        assert_eq!(values[0]["values"], json!(expected));
+        let errors = values[0]["errors"].as_array().unwrap();
+        assert_eq!((errors.len(), &errors[0][0]), (1, &json!(1)));
+        assert!(errors[0][1].as_str().unwrap().contains("not this one"), "{errors:?}");
+        for n in 0..4 {
+            assert_eq!(world.effects.count(&format!("item-{n}")), 1, "item {n}");
+        }
+        second.kill();
+    }
+}
+
+scenario! {
+    async fn e5_two_errors_in_five_are_too_many_for_one_that_is_tolerated(world) {
+        let worker = world.at_work().await;
+        for n in [1, 3] {
+            world.effects.always(&format!("item-{n}"), Answer::Status(400, "no"));
+        }
+        let command = Command::Map { name: "item".into(), count: 5, limit: Some(2), tolerate: Some(1) };
+        let run = start(&world.composer().await, [command]).await;
+        let error = run.result().await.unwrap().unwrap_err().to_string();
+        assert!(error.starts_with("2 of 5 items failed, and at most 1 may: item 1: "), "{error}");
+        assert_eq!(world.effects.total(), 5, "all have run");
+        worker.shutdown().await.unwrap();
+    }
+}
+
+scenario! {
+    async fn e10_never_more_than_two_of_ten_at_once_also_after_a_kill(world) {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        for n in 0..10 {
+            world.effects.always(&format!("item-{n}"), Answer::Late(Duration::from_millis(random.u64(10..60))));
+        }
+        let mut first = world.process();
+        let run = start(&world.composer().await, [map("item", 10, 2)]).await;
+        until_lines(&run, "step_completed", 4).await;
+        first.kill();
+        assert_eq!(world.effects.most_at_once(), 2);
+        // What the dead process had begun ends at the server first: those calls are not a new worker's.
+        eventually("nothing is under way", async || (world.effects.active() == 0).then_some(())).await;
+        world.effects.forget_most();
+
+        let mut second = world.process();
+        let items: Vec<_> = (0..10).map(|n| format!("item-{n}")).collect();
+        assert_eq!(run.result().await.unwrap().unwrap(), [json!(items)], "in the items' order");
+        assert_eq!(world.effects.most_at_once(), 2);
+        assert!(world.effects.total() <= 12, "only what was under way is repeated");
+        second.kill();
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use composer_runtime::{RunHandle, Status};
 use composer_tests::kit::{
-    self, Command, Setup, join_all, note, race, sleep as nap, step, wait,
+    self, Command, Setup, join_all, map, note, race, sleep as nap, step, wait,
     workflow::{GO, interpret},
 };
 use serde_json::{Value, json};
@@ -30,10 +30,16 @@ fn commands(p: &str) -> Vec<Command> {
             vec![effect("c1").into()],
             vec![],
         ]),
+        // Here, too, one branch alone.
+        Command::Spawn(vec![
+            vec![effect("s1").into(), nap(20), effect("s2").into()],
+            vec![effect("t1").into()],
+        ]),
         race(effect("fast"), 3_600_000),
         race(effect("held"), 100),
         wait(),
         join_all(format!("{p}-all"), 3),
+        map(format!("{p}-one"), 3, 1),
         Command::Wait { ms: Some(50) },
         effect("flaky").first(Duration::from_millis(20)).into(),
         note(format!("{p}-noted again")),
@@ -46,10 +52,12 @@ fn expected(p: &str) -> Vec<Value> {
     vec![
         effect("noted"),
         json!([[null], [effect("b1"), effect("b2"), null, effect("b3")], [effect("c1")], []]),
+        json!([[effect("s1"), null, effect("s2")], [effect("t1")]]),
         effect("fast"),
         json!("time"),
         json!("early"),
         json!([effect("all-0"), effect("all-1"), effect("all-2")]),
+        json!([effect("one-0"), effect("one-1"), effect("one-2")]),
         json!("nothing"),
         effect("flaky"),
         effect("noted again"),
@@ -68,7 +76,7 @@ async fn begin(world: &World, p: &str) -> RunHandle<interpret> {
 /// attempts: which of them were noticed before a kill is chance.
 async fn ended(world: &World, run: &RunHandle<interpret>, p: &str) -> Vec<String> {
     let mut values = run.result().await.unwrap().unwrap();
-    for (place, name) in [(0, "noted"), (8, "noted again")] {
+    for (place, name) in [(0, "noted"), (10, "noted again")] {
         let name = format!("{p}-{name}");
         let sent: Vec<_> = world.effects.calls(&name).into_iter().map(|call| call.body).collect();
         assert!(sent.iter().all(|sent| *sent == values[place]), "{name}: {sent:?} and {}", values[place]);

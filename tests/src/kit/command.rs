@@ -37,6 +37,19 @@ pub enum Command {
         /// How many.
         count: u32,
     },
+    /// The effects `name-0`, `name-1` … as a `map`; gives the list of their values.
+    Map {
+        /// The beginning of their names.
+        name: String,
+        /// How many.
+        count: u32,
+        /// At most so many at a time.
+        limit: Option<usize>,
+        /// Puts up with so many errors, and gives the values and the words of the errors, each with its place.
+        tolerate: Option<usize>,
+    },
+    /// The same as `Join`, but spawned.
+    Spawn(Vec<Vec<Command>>),
     /// Shows the value under the name `state`; gives null.
     Publish(Value),
     /// An effect that undoes what follows; gives null.
@@ -133,6 +146,11 @@ pub fn race(step: Step, ms: u64) -> Command {
 /// That many effects at the same time.
 pub fn join_all(name: impl Into<String>, count: u32) -> Command {
     Command::JoinAll { name: name.into(), count }
+}
+
+/// That many effects as a `map`, at most so many at a time.
+pub fn map(name: impl Into<String>, count: u32, limit: usize) -> Command {
+    Command::Map { name: name.into(), count, limit: Some(limit), tolerate: None }
 }
 
 /// An effect that sends what the run's own clock and randomness say.

@@ -14,7 +14,7 @@ pub mod variant;
 pub mod workflow;
 
 pub use self::{
-    command::{Command, Step, child, join_all, note, race, sleep, step, wait},
+    command::{Command, Step, child, join_all, map, note, race, sleep, step, wait},
     ledger::{ExitAt, Ledger},
     setup::{Setup, Start, composer, worker},
 };

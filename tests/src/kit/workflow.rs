@@ -5,7 +5,7 @@ use composer_sdk::{
     options::Retry,
     prelude::*,
     saga,
-    workflow::{now, random, shield},
+    workflow::{map, now, random, shield, spawn},
 };
 use futures::future::{BoxFuture, try_join_all};
 use serde_json::{Value, json};
@@ -86,6 +86,25 @@ async fn obey_one(command: Command) -> Result<Value> {
         Command::JoinAll { name, count } => {
             let steps = (0..count).map(|n| call(super::step(format!("{name}-{n}"))));
             json!(try_join_all(steps).await?)
+        }
+        Command::Map { name, count, limit, tolerate } => {
+            let effects = map(0..count, |n| call(super::step(format!("{name}-{n}"))));
+            let effects = match limit {
+                Some(limit) => effects.limit(limit),
+                None => effects,
+            };
+            match tolerate {
+                None => json!(effects.fail_fast().await?),
+                Some(errors) => {
+                    let settled = effects.tolerate(errors).await?;
+                    let errors = settled.errors.into_iter().map(|(place, error)| (place, error.to_string()));
+                    json!({ "values": settled.values, "errors": errors.collect::<Vec<_>>() })
+                }
+            }
+        }
+        Command::Spawn(branches) => {
+            let branches: Vec<_> = branches.into_iter().map(|branch| spawn(obey(branch))).collect();
+            json!(try_join_all(branches).await?)
         }
         Command::Publish(value) => {
             STATE.set(&value);
