@@ -826,6 +826,7 @@ pub trait ListenConn: Send {
 }
 
 /// What an inbox row says of a child's end: the step and the outcome's meta in its name, the value in its payload.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn child_ended(
     name: &str,
     payload: Option<Payload>,
