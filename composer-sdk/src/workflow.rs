@@ -1,7 +1,7 @@
 //! What workflow code calls, and what the runtime registers.
 //!
 //! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`spawn`], [`map`],
-//! [`shield`], [`cancelled`] (and [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every
+//! [`poll_until`], [`shield`], [`cancelled`] (and [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every
 //! life of a run.
 //!
 //! For the runtime: [`WorkflowEntry`], which a [`Machine`](crate::replay::Machine) runs.
@@ -9,6 +9,7 @@
 mod branch;
 mod cancel;
 mod map;
+mod poll;
 mod random;
 mod timer;
 
@@ -29,6 +30,7 @@ use crate::{
 pub use branch::{Branch, spawn};
 pub use cancel::{Cancelled, Shield, cancelled, shield};
 pub use map::{Map, Settled, TooManyFailed, map};
+pub use poll::{Checked, NotYet, PollUntil, PollWithin, poll_until};
 pub use random::Random;
 pub use timer::{DurationExt, Sleep, sleep, sleep_until};
 

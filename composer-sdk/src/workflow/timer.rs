@@ -34,9 +34,7 @@ use crate::{
 /// ```
 #[track_caller]
 pub fn sleep(length: Duration) -> Sleep {
-    Sleep::new("sleep", Some(length), |now| {
-        now.checked_add(length).ok_or_else(|| format!("`sleep` of {length:?} would end"))
-    })
+    Sleep::after(length, Location::caller())
 }
 
 /// Waits durably until an instant; one that has passed is ready as soon as it is journaled.
@@ -44,7 +42,7 @@ pub fn sleep(length: Duration) -> Sleep {
 /// An instant after the year 9999 ends the run with a [`Failure`] that says so.
 #[track_caller]
 pub fn sleep_until(instant: SystemTime) -> Sleep {
-    Sleep::new("sleep_until", None, |_| {
+    Sleep::new("sleep_until", None, Location::caller(), |_| {
         let due = Timestamp::from(instant);
         // Instants that do not fit become the last one.
         if due < Timestamp::MAX { Ok(due) } else { Err("`sleep_until` would end".to_owned()) }
@@ -65,13 +63,21 @@ pub struct Sleep {
 }
 
 impl Sleep {
+    /// A sleep of that length, asked for at that place.
+    #[track_caller]
+    pub(super) fn after(length: Duration, at: &'static Location<'static>) -> Self {
+        Self::new("sleep", Some(length), at, |now| {
+            now.checked_add(length).ok_or_else(|| format!("`sleep` of {length:?} would end"))
+        })
+    }
+
     #[track_caller]
     fn new(
         what: &str,
         after: Option<Duration>,
+        at: &'static Location<'static>,
         due: impl FnOnce(Timestamp) -> Result<Timestamp, String>,
     ) -> Self {
-        let at = Location::caller();
         let run = current(what);
         let now = run.as_ref().map_or(Timestamp::MAX, |run| run.now());
         let due = due(now).map_err(|words| {

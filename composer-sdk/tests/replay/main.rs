@@ -11,6 +11,7 @@ mod journal_edges;
 mod maps;
 mod mismatch;
 mod no_false_alarm;
+mod polls;
 mod sagas;
 mod sim;
 mod stand_ins;

@@ -11,7 +11,7 @@ use composer_sdk::{
     payload::Payload,
     prelude::*,
     replay::{Command, Machine, Progress},
-    workflow::{map, spawn},
+    workflow::{map, poll_until, spawn},
 };
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 
@@ -150,6 +150,17 @@ never_alarms! {
         let settled = map(0..3, async |n| risky(branch(n).await).await).limit(2).tolerate(1).await.is_ok();
         let first = map(0..4, risky).first(2).await.is_ok();
         (all + values) as u32 + u32::from(settled && first)
+    }
+
+    poll_until_ {
+        let mut n = 0;
+        let counted = poll_until(Duration::from_secs(1), || {
+            n += 1;
+            async move { branch(n).await.is_multiple_of(2).then_some(n) }
+        });
+        let counted = counted.times(3).await.unwrap_or(0);
+        let asked = poll_until(Duration::from_secs(1), async || risky(1).await.map(|n| n > 5));
+        counted + select! { x = asked => u32::from(x.is_ok()), x = branch(0) => x }
     }
 
     spawn_ {

@@ -199,6 +199,11 @@ impl Sim {
         self.commands.extend(commands);
     }
 
+    /// Time passes until that instant.
+    pub(crate) fn until(&mut self, instant: Timestamp) {
+        self.now = self.now.max(instant.as_micros());
+    }
+
     /// One open command, carried out.
     pub(crate) fn carry_out(&mut self, step: u32) {
         match self.open[&step].clone() {

@@ -277,6 +277,7 @@ fn the_vocabulary_outside_a_workflow_says_so() {
         ("random", words(|| _ = workflow::random("x"))),
         ("info", words(|| _ = workflow::info())),
         ("recv", words(|| _ = GO.recv())),
+        ("poll_until", words(|| _ = workflow::poll_until(Duration::ZERO, async || true))),
         ("spawn", words(|| _ = workflow::spawn(std::future::ready(1)))),
     ] {
         assert!(said.contains(&format!("`{what}` was called outside a workflow")), "{said}");

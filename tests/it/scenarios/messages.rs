@@ -1,4 +1,4 @@
-//! G: signals. R-06: those that come early, together, or last.
+//! G: signals and waits. R-06: signals that come early, together, or last.
 
 use std::{future::IntoFuture, time::Duration};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     Answer, projection, scenario,
-    world::{details, parked, start, until_line},
+    world::{details, parked, start, until_line, until_lines},
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -189,6 +189,48 @@ scenario! {
         let mut values: Vec<_> = seen.into_iter().map(|(_, value)| value).collect();
         values.sort_unstable();
         assert_eq!(values, (0..10).collect::<Vec<_>>());
+        worker.shutdown().await.unwrap();
+    }
+}
+
+scenario! {
+    async fn g12_polling_goes_on_at_the_next_check_after_a_kill(world) {
+        let mut first = world.process();
+        world.effects.script("check", [Answer::Value(json!(false)), Answer::Value(json!(false))]);
+        world.effects.always("check", Answer::Value(json!("found")));
+        let poll = Command::PollUntil { name: "check".into(), ms: 1_000, times: None };
+        let run = start(&world.composer().await, [poll]).await;
+        until_lines(&run, "timer_set", 2).await;
+        first.kill();
+
+        let mut second = world.process();
+        assert_eq!(run.result().await.unwrap().unwrap(), [json!("found")]);
+        let at: Vec<_> = world.effects.calls("check").iter().map(|call| call.at).collect();
+        assert_eq!(at.len(), 3, "what had answered is not asked again");
+        for pause in at.windows(2).map(|at| at[1] - at[0]) {
+            assert!(pause >= Duration::from_millis(1_000), "{pause:?}");
+        }
+        let check = ["step_scheduled effect", "step_completed effect #1"];
+        let pause = ["timer_set sleep", "timer_fired"];
+        let expected: Vec<_> = ["started interpret"]
+            .into_iter()
+            .chain([check, pause, check, pause, check].into_iter().flatten())
+            .chain(["run_completed"])
+            .collect();
+        assert_eq!(projection(&run).await, expected);
+        second.kill();
+    }
+}
+
+scenario! {
+    async fn g12_polling_that_gives_up_says_so(world) {
+        let worker = world.at_work().await;
+        world.effects.always("check", Answer::Value(json!(false)));
+        let poll = Command::PollUntil { name: "check".into(), ms: 1, times: Some(2) };
+        let run = start(&world.composer().await, [poll]).await;
+        let value = run.result().await.unwrap().unwrap().remove(0);
+        assert!(value.as_str().unwrap().starts_with("not yet, at 2 checks in "), "{value}");
+        assert_eq!(world.effects.count("check"), 2);
         worker.shutdown().await.unwrap();
     }
 }

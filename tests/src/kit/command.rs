@@ -48,6 +48,16 @@ pub enum Command {
         /// Puts up with so many errors, and gives the values and the words of the errors, each with its place.
         tolerate: Option<usize>,
     },
+    /// An effect that is asked for again and again, with pauses, until it answers something else than `false`; gives
+    /// that, or the words of giving up.
+    PollUntil {
+        /// Its name.
+        name: String,
+        /// The pauses' length.
+        ms: u64,
+        /// How often at most.
+        times: Option<u32>,
+    },
     /// The same as `Join`, but spawned.
     Spawn(Vec<Vec<Command>>),
     /// Shows the value under the name `state`; gives null.

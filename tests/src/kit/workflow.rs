@@ -5,7 +5,7 @@ use composer_sdk::{
     options::Retry,
     prelude::*,
     saga,
-    workflow::{map, now, random, shield, spawn},
+    workflow::{map, now, poll_until, random, shield, spawn},
 };
 use futures::future::{BoxFuture, try_join_all};
 use serde_json::{Value, json};
@@ -100,6 +100,19 @@ async fn obey_one(command: Command) -> Result<Value> {
                     let errors = settled.errors.into_iter().map(|(place, error)| (place, error.to_string()));
                     json!({ "values": settled.values, "errors": errors.collect::<Vec<_>>() })
                 }
+            }
+        }
+        Command::PollUntil { name, ms, times } => {
+            let check = || async {
+                call(super::step(&name)).await.map(|answer| (answer != json!(false)).then_some(answer))
+            };
+            let polled = poll_until(Duration::from_millis(ms), check);
+            match times {
+                None => polled.await?,
+                Some(times) => match polled.times(times).await {
+                    Ok(found) => found?,
+                    Err(not_yet) => json!(not_yet.to_string()),
+                },
             }
         }
         Command::Spawn(branches) => {
