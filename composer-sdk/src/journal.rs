@@ -205,6 +205,8 @@ pub enum StepKind {
     Timer,
     /// A child workflow.
     Child,
+    /// A value that the workflow took from the world by itself.
+    SideEffect,
     /// An activity that undoes another: recorded by `compensate`, run when the run or its scope fails.
     Undo,
 }
@@ -545,6 +547,13 @@ mod tests {
                 gave_up: Some(GaveUp::Permanent),
                 outcome: Outcome::Failed(failure),
             },
+            Event::StepDone {
+                step: Step { kind: StepKind::SideEffect, name: "side_effect".into(), ..step() },
+                attempt: 0,
+                error: String::new(),
+                gave_up: None,
+                outcome: Outcome::Ok(bytes.clone()),
+            },
             Event::AttemptFailed {
                 step: step(),
                 attempt: 1,
@@ -561,6 +570,32 @@ mod tests {
             let record = event.to_record();
             assert_eq!(Event::from_record(record.kind, &record.meta, record.payload), Ok(event));
         }
+    }
+
+    #[test]
+    fn kinds_of_steps_keep_their_stored_names() {
+        let stored = [
+            (StepKind::Activity, "activity"),
+            (StepKind::Timer, "timer"),
+            (StepKind::Child, "child"),
+            (StepKind::SideEffect, "side_effect"),
+            (StepKind::Undo, "undo"),
+        ];
+        for (kind, name) in stored {
+            assert_eq!(serde_json::to_value(kind).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn a_value_of_a_side_effect_is_a_done_step_without_an_attempt() {
+        let step = Step { kind: StepKind::SideEffect, name: "side_effect".into(), ..step() };
+        let outcome = Outcome::Ok(Payload::from(b"7".to_vec()));
+        let event = Event::StepDone { step, attempt: 0, error: String::new(), gave_up: None, outcome };
+        let Record { kind, meta, payload } = event.to_record();
+        assert_eq!((kind, payload), (1, Some(Payload::from(b"7".to_vec()))));
+        let meta: serde_json::Value = serde_json::from_str(&meta).unwrap();
+        assert_eq!(meta["step"]["kind"], "side_effect");
+        assert_eq!((&meta["outcome"], meta.get("attempt")), (&serde_json::json!("ok"), None));
     }
 
     #[test]

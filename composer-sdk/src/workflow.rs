@@ -1,7 +1,7 @@
 //! What workflow code calls, and what the runtime registers.
 //!
 //! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`spawn`], [`map`],
-//! [`poll_until`], [`shield`], [`cancelled`] (and [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every
+//! [`poll_until`], [`side_effect`](fn@side_effect), [`shield`], [`cancelled`] (and [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every
 //! life of a run.
 //!
 //! For the runtime: [`WorkflowEntry`], which a [`Machine`](crate::replay::Machine) runs.
@@ -11,6 +11,7 @@ mod cancel;
 mod map;
 mod poll;
 mod random;
+mod side_effect;
 mod timer;
 
 use std::{fmt, time::SystemTime};
@@ -32,6 +33,7 @@ pub use cancel::{Cancelled, Shield, cancelled, shield};
 pub use map::{Map, Settled, TooManyFailed, map};
 pub use poll::{Checked, NotYet, PollUntil, PollWithin, poll_until};
 pub use random::Random;
+pub use side_effect::{SideEffect, side_effect, try_side_effect};
 pub use timer::{DurationExt, Sleep, sleep, sleep_until};
 
 /// A registered workflow.

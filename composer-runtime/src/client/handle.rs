@@ -323,8 +323,8 @@ pub struct Line {
     pub seq: Option<u32>,
     /// When.
     pub at: Timestamp,
-    /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `undo_completed`, `undo_failed`,
-    /// `attempt_failed`, `child_started`, `child_completed`, `child_failed`, `timer_set`, `timer_fired`, `signal`,
+    /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `side_effect`, `side_effect_failed`,
+    /// `undo_completed`, `undo_failed`, `attempt_failed`, `child_started`, `child_completed`, `child_failed`, `timer_set`, `timer_fired`, `signal`,
     /// `cancel_requested`, `retry_requested`, `run_timed_out`, `run_completed`, `run_failed`, `run_cancelled`,
     /// `run_terminated`.
     pub kind: &'static str,
@@ -354,6 +354,13 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
     for entry in entries {
         let own = |kind| line(Some(entry.seq), entry.at, kind);
         match &entry.event {
+            Event::StepDone { step, error, .. } if step.kind == StepKind::SideEffect => {
+                let (kind, detail) = match error.is_empty() {
+                    true => ("side_effect", step.line.to_string()),
+                    false => ("side_effect_failed", error.clone()),
+                };
+                lines.push(Line { step: Some(step.number), detail, ..own(kind) });
+            }
             Event::StepDone { step, attempt, error, gave_up, .. } => {
                 if asked.insert(step.number) {
                     let (number, name) = (Some(step.number), step.name.to_string());

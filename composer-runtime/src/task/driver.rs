@@ -24,6 +24,10 @@ use composer_sdk::{
 use super::activity::{AttemptEnd, Decision, decide};
 use crate::store::{End, Message, MessageContent, Status};
 
+/// So many entries may be on their way to the journal before side effects, which come of the workflow alone, wait for
+/// them: a workflow that does nothing else holds up neither its worker nor the memory.
+const AHEAD: u32 = 256;
+
 /// What to do now.
 #[derive(Debug, Default)]
 pub(crate) struct Todo {
@@ -134,6 +138,8 @@ pub(crate) struct Driver {
     /// Writes sent, and answered.
     sent: u64,
     answered: u64,
+    /// What side effects gave, in order, until it is recorded.
+    given: VecDeque<Event>,
     steps: HashMap<u32, Open>,
     /// Waiting steps by the entry that must be durable first; that entry never decreases.
     gated: VecDeque<(u32, u32)>,
@@ -168,7 +174,12 @@ impl Driver {
         if let Some(last) = journal.last() {
             (driver.decided, driver.durable, driver.last_at) = (last.seq, last.seq, last.at);
         }
+        let started_at = start.started_at;
         let mut machine = Machine::new(start);
+        // Whoever had the run before has polled it, also when nothing came of that.
+        if driver.decided > 0 || claimed_at > started_at {
+            machine = machine.resumed(driver.decided);
+        }
         journal.iter().for_each(|entry| machine.feed(entry));
         let progress = machine.drive();
         // What a first run has warned of, a replay finds again.
@@ -201,6 +212,7 @@ impl Driver {
             published: BTreeMap::new(),
             sent: 0,
             answered: 0,
+            given: VecDeque::new(),
             steps: HashMap::new(),
             gated: VecDeque::new(),
             undos: vec![],
@@ -355,6 +367,9 @@ impl Driver {
     pub(crate) fn written(&mut self, upto: u32, mark: u64, now: Timestamp) {
         self.answered = self.answered.max(mark);
         self.durable = self.durable.max(upto);
+        if !self.given.is_empty() {
+            self.follow(Progress::Waiting, None);
+        }
         self.open_gates(now);
     }
 
@@ -485,13 +500,24 @@ impl Driver {
     }
 
     /// What the machine has come to, and what it asks for.
-    fn follow(&mut self, progress: Progress, resumed: Option<Timestamp>) {
+    fn follow(&mut self, mut progress: Progress, resumed: Option<Timestamp>) {
         self.absorb(resumed);
+        while progress == Progress::Waiting
+            && let Some(event) = self.next_given()
+        {
+            self.record(event, resumed.unwrap_or(self.last_at));
+            progress = self.machine.as_mut().map_or(Progress::Waiting, Machine::drive);
+            self.absorb(resumed);
+        }
         match progress {
             Progress::Waiting => {}
             Progress::Done(finished) => self.finish(closed(finished)),
             Progress::Stuck(reason) => self.give_up(reason.to_string()),
         }
+    }
+
+    fn next_given(&mut self) -> Option<Event> {
+        if self.decided - self.durable < AHEAD { self.given.pop_front() } else { None }
     }
 
     fn absorb(&mut self, resumed: Option<Timestamp>) {
@@ -525,6 +551,10 @@ impl Driver {
                     let child = Child { step, run_id, request, detached };
                     self.steps.insert(number, Open::ChildWaiting(child));
                     self.gated.push_back((self.decided, number));
+                }
+                Command::Record { step, outcome, error } => {
+                    let event = Event::StepDone { step, attempt: 0, error, gave_up: None, outcome };
+                    self.given.push_back(event);
                 }
                 Command::Abandon { step, child } => self.abandon(step, child),
                 _ => self.give_up("the workflow asked for something that this version cannot do".into()),
@@ -593,6 +623,7 @@ impl Driver {
             return;
         }
         self.machine = None;
+        self.given.clear();
         self.end = Some(end);
         let open: Vec<u32> = self.steps.keys().copied().collect();
         open.into_iter().for_each(|step| self.abandon(step, None));

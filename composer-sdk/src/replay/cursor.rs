@@ -78,7 +78,7 @@ pub(super) fn commands(state: &mut State, asked: Vec<u32>, abandoned: Vec<u32>) 
             continue;
         }
         step.told = true;
-        commands.push(step.command());
+        commands.extend(step.command());
     }
     commands
         .extend(abandoned.into_iter().filter_map(|number| state.asked(number).map(|asked| asked.abandon())));
@@ -113,8 +113,8 @@ impl Asked {
         Command::Abandon { step: self.step.number, child: self.child.filter(|_| !detached) }
     }
 
-    fn command(&self) -> Command {
-        match &self.work {
+    fn command(&self) -> Option<Command> {
+        Some(match &self.work {
             Work::Activity { input, options } => Command::RunActivity {
                 step: self.step.clone(),
                 input: input.clone(),
@@ -132,6 +132,10 @@ impl Asked {
             Work::Timer { due, after } => {
                 Command::SetTimer { step: self.step.clone(), due: *due, after: *after, armed: self.armed }
             }
-        }
+            Work::SideEffect(gave) => {
+                let (outcome, error) = gave.clone()?;
+                Command::Record { step: self.step.clone(), outcome, error }
+            }
+        })
     }
 }

@@ -51,6 +51,10 @@ impl Leaf {
         &self.run
     }
 
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Whether it was polled.
     pub(crate) fn is_asked(&self) -> bool {
         self.progress != Progress::Built

@@ -26,6 +26,7 @@ mod future;
 mod mailbox;
 mod report;
 mod run;
+mod side_effects;
 mod undo;
 
 use std::{
@@ -156,6 +157,15 @@ pub enum Command {
         /// Whether it goes on when nobody waits for it any more.
         detached: bool,
     },
+    /// Journal what a side effect gave, as its `StepDone`, and feed it: the workflow waits for nothing else.
+    Record {
+        /// Which step it is.
+        step: Step,
+        /// What it gave.
+        outcome: Outcome,
+        /// The error in words; empty for a value.
+        error: String,
+    },
     /// The workflow has dropped the step: stop the activity, delete the timer, ask the child to cancel. A later result is
     /// not delivered.
     Abandon {
@@ -170,9 +180,10 @@ impl Command {
     /// The number of the step that it is about.
     pub fn step(&self) -> u32 {
         match self {
-            Self::RunActivity { step, .. } | Self::SetTimer { step, .. } | Self::StartChild { step, .. } => {
-                step.number
-            }
+            Self::RunActivity { step, .. }
+            | Self::SetTimer { step, .. }
+            | Self::StartChild { step, .. }
+            | Self::Record { step, .. } => step.number,
             Self::Abandon { step, .. } => *step,
         }
     }
@@ -185,6 +196,10 @@ pub struct Machine {
     start: Start,
     body: Option<BodyFuture<'static, Ended>>,
     branches: Branches,
+    /// Entries up to this one were there before this life of the run.
+    recorded: u32,
+    /// The last entry that was fed.
+    fed: u32,
     /// Whether something was delivered (or nothing was polled yet) since the last drive.
     dirty: bool,
     begun: bool,
@@ -209,6 +224,8 @@ impl Machine {
             start,
             body: None,
             branches: Branches::default(),
+            recorded: 0,
+            fed: 0,
             dirty: true,
             begun: false,
             stop: None,
@@ -217,6 +234,16 @@ impl Machine {
             last_failed: None,
             end: None,
         }
+    }
+
+    /// The same for a run that has lived before, and whose journal holds that many entries by now. All of them are to be
+    /// fed. Until the workflow has come to rest after the last of them it is *replaying*: it does what it has done
+    /// before. So no side effect runs whose value the journal may hold, and [`workflow::log`](crate::workflow::log) is
+    /// quiet.
+    pub fn resumed(mut self, entries: u32) -> Self {
+        self.run.set_replaying(true);
+        self.recorded = entries;
+        self
     }
 
     /// Takes one entry in. Drive after each that is delivered; if that was left out, it is made up for here.
@@ -230,6 +257,7 @@ impl Machine {
         if matches!(self.end, Some(Progress::Stuck(_))) {
             return;
         }
+        self.fed = entry.seq;
         match self.accept(entry) {
             Ok(()) => self.wakes.drain(..).for_each(|waker| self.run.deliver(waker)),
             Err(mismatch) => self.end = Some(Progress::Stuck(StuckReason::Nondeterminism(mismatch))),
@@ -240,7 +268,11 @@ impl Machine {
     pub fn drive(&mut self) -> Progress {
         self.dirty = false;
         if self.end.is_none() && self.undoing.is_none() {
-            match self.poll_to_quiescence() {
+            let mut progress = self.poll_to_quiescence();
+            if progress == Progress::Waiting && self.catches_up() {
+                progress = self.poll_to_quiescence();
+            }
+            match progress {
                 Progress::Waiting => return Progress::Waiting,
                 end => self.end_body(end),
             }
@@ -324,12 +356,14 @@ impl Machine {
             Event::StepDone { step, attempt, error, outcome, .. } => {
                 cursor::pair(&mut state, step, ended)?;
                 if !matches!(outcome, Outcome::Ok(_)) {
+                    let attempts = match attempt {
+                        0 => String::new(), // of a side effect
+                        1 => " after 1 attempt".to_owned(),
+                        n => format!(" after {n} attempts"),
+                    };
                     self.last_failed = Some(format!(
-                        "step {} `{}` ({}) failed after {attempt} {}: {error}",
-                        step.number,
-                        step.name,
-                        step.line,
-                        if *attempt == 1 { "attempt" } else { "attempts" }
+                        "step {} `{}` ({}) failed{attempts}: {error}",
+                        step.number, step.name, step.line,
                     ));
                 }
                 state.settle(step.number, Answer::Done(outcome.clone()))
@@ -418,6 +452,18 @@ impl Machine {
         } else {
             Progress::Stuck(StuckReason::NothingDurable { line: self.run.last_line() })
         }
+    }
+
+    /// Whether the workflow has done all that it had done before, and goes on from here. Then it is time for the side
+    /// effects whose value the journal does not hold.
+    fn catches_up(&mut self) -> bool {
+        let there = self.fed >= self.recorded && self.run.is_replaying();
+        if there {
+            self.run.set_replaying(false);
+            let wakers = self.run.lock().due_side_effects();
+            wakers.into_iter().for_each(|waker| self.run.deliver(waker));
+        }
+        there
     }
 
     /// What ends the run before, between and after polls, whatever its body says.

@@ -168,6 +168,7 @@ impl fmt::Display for Side<'_> {
             StepKind::Activity => write!(f, "activity `{name}`")?,
             StepKind::Timer => f.write_str("a timer")?,
             StepKind::Child => write!(f, "child workflow `{name}`")?,
+            StepKind::SideEffect => f.write_str("a side effect")?,
             StepKind::Undo => write!(f, "undo step `{name}`")?,
         }
         if line.is_empty() { Ok(()) } else { write!(f, " ({line})") }

@@ -41,6 +41,8 @@ pub(crate) struct Run {
     woken: AtomicBool,
     /// Something else did.
     foreign: AtomicBool,
+    /// The workflow does what it has done in an earlier life.
+    replaying: AtomicBool,
     /// The body is gone; nobody cares who wakes it.
     closed: AtomicBool,
     alarm: Arc<dyn Fn() + Send + Sync>,
@@ -121,6 +123,8 @@ pub(crate) enum Work {
     Timer { due: Timestamp, after: Option<Duration> },
     /// A child. Detached, it goes on when nobody waits for it any more.
     Child { request: Box<StartRequest>, detached: bool },
+    /// A side effect, and what it gave once it has run: the outcome, and the error in words.
+    SideEffect(Option<(Outcome, String)>),
 }
 
 /// What came of a step.
@@ -162,6 +166,7 @@ impl Run {
             branches: Arrivals::default(),
             woken: AtomicBool::new(true),
             foreign: AtomicBool::new(false),
+            replaying: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             alarm: start.alarm.clone(),
         })
@@ -241,6 +246,15 @@ impl Run {
         self.foreign.load(Ordering::Acquire)
     }
 
+    /// Whether the workflow does what it has done in an earlier life.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.replaying.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_replaying(&self, replaying: bool) {
+        self.replaying.store(replaying, Ordering::Release);
+    }
+
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -299,6 +313,8 @@ impl State {
         waker: impl Into<Option<Waker>>,
     ) {
         let number = step.number;
+        // There is nothing to do for a side effect before it has run.
+        let is_due = !matches!(work, Work::SideEffect(None));
         let asked = Asked {
             step,
             work,
@@ -317,7 +333,9 @@ impl State {
             Slot::Asked(Box::new(asked));
         self.last = Some(at);
         self.open.insert(number);
-        self.asked.push(number);
+        if is_due {
+            self.asked.push(number);
+        }
         self.waiting += 1;
         self.moves += 1;
     }

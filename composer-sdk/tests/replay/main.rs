@@ -13,6 +13,7 @@ mod mismatch;
 mod no_false_alarm;
 mod polls;
 mod sagas;
+mod side_effects;
 mod sim;
 mod stand_ins;
 mod vocabulary;

@@ -11,7 +11,7 @@ use composer_sdk::{
     payload::Payload,
     prelude::*,
     replay::{Command, Machine, Progress},
-    workflow::{map, poll_until, spawn},
+    workflow::{map, poll_until, side_effect, spawn},
 };
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 
@@ -53,6 +53,7 @@ fn play(mut machine: Machine, random: &mut Random) -> Progress {
                     };
                     done(step, outcome)
                 }
+                Command::Record { step, outcome, .. } => done(step, outcome),
                 Command::SetTimer { step, .. } => Event::TimerFired { step: step.number },
                 command => panic!("{command:?} is never open"),
             }
@@ -161,6 +162,12 @@ never_alarms! {
         let counted = counted.times(3).await.unwrap_or(0);
         let asked = poll_until(Duration::from_secs(1), async || risky(1).await.map(|n| n > 5));
         counted + select! { x = asked => u32::from(x.is_ok()), x = branch(0) => x }
+    }
+
+    side_effects {
+        let all = map(1..5, async |n| branch(side_effect(move || n).await).await).limit(2).await;
+        let (a, b) = join!(side_effect(|| 1), async { work(1).await & side_effect(|| 2).await });
+        all[0] & a & select! { x = branch(b) => x, x = async { side_effect(|| 3).await & branch(1).await } => x }
     }
 
     spawn_ {

@@ -215,6 +215,9 @@ impl Sim {
                 let Attempted { outcome, error, .. } = attempt(entry, &step, &input, attempts + 1);
                 self.happen(Event::StepDone { step, attempt: attempts + 1, error, gave_up: None, outcome });
             }
+            Command::Record { step, outcome, error } => {
+                self.happen(Event::StepDone { step, attempt: 0, error, gave_up: None, outcome });
+            }
             Command::SetTimer { step, due, armed, .. } => {
                 if !armed {
                     self.happen(Event::TimerSet { step: step.clone(), due });
@@ -247,7 +250,7 @@ impl Sim {
 
     /// What a fresh machine comes to with the first entries of the journal.
     pub(crate) fn replay(&self, entries: usize) -> (Progress, Open, Machine) {
-        let mut machine = Machine::new(self.start.clone());
+        let mut machine = Machine::new(self.start.clone()).resumed(entries as u32);
         let mut progress = machine.drive();
         for entry in &self.journal[..entries] {
             machine.feed(entry);
@@ -319,7 +322,8 @@ pub(crate) fn describe(command: &Command) -> String {
     match command {
         Command::RunActivity { step, .. }
         | Command::SetTimer { step, .. }
-        | Command::StartChild { step, .. } => {
+        | Command::StartChild { step, .. }
+        | Command::Record { step, .. } => {
             format!("{} {}", step.number, step.name)
         }
         Command::Abandon { step, .. } => format!("{step} abandoned"),

@@ -278,6 +278,8 @@ fn the_vocabulary_outside_a_workflow_says_so() {
         ("info", words(|| _ = workflow::info())),
         ("recv", words(|| _ = GO.recv())),
         ("poll_until", words(|| _ = workflow::poll_until(Duration::ZERO, async || true))),
+        ("side_effect", words(|| _ = workflow::side_effect(|| 1))),
+        ("try_side_effect", words(|| _ = workflow::try_side_effect(|| Ok::<_, Error>(1)))),
         ("spawn", words(|| _ = workflow::spawn(std::future::ready(1)))),
     ] {
         assert!(said.contains(&format!("`{what}` was called outside a workflow")), "{said}");

@@ -43,10 +43,11 @@ fn commands(p: &str) -> Vec<Command> {
         Command::Wait { ms: Some(50) },
         effect("flaky").first(Duration::from_millis(20)).into(),
         note(format!("{p}-noted again")),
+        Command::Ask(format!("{p}-asked")),
     ]
 }
 
-/// What it returns, but for what the run's own clock and randomness say.
+/// What it returns, but for what the run's own clock and randomness say, and the world.
 fn expected(p: &str) -> Vec<Value> {
     let effect = |name: &str| json!(format!("{p}-{name}"));
     vec![
@@ -61,6 +62,7 @@ fn expected(p: &str) -> Vec<Value> {
         json!("nothing"),
         effect("flaky"),
         effect("noted again"),
+        effect("asked"),
     ]
 }
 
@@ -76,7 +78,7 @@ async fn begin(world: &World, p: &str) -> RunHandle<interpret> {
 /// attempts: which of them were noticed before a kill is chance.
 async fn ended(world: &World, run: &RunHandle<interpret>, p: &str) -> Vec<String> {
     let mut values = run.result().await.unwrap().unwrap();
-    for (place, name) in [(0, "noted"), (10, "noted again")] {
+    for (place, name) in [(0, "noted"), (10, "noted again"), (11, "asked")] {
         let name = format!("{p}-{name}");
         let sent: Vec<_> = world.effects.calls(&name).into_iter().map(|call| call.body).collect();
         assert!(sent.iter().all(|sent| *sent == values[place]), "{name}: {sent:?} and {}", values[place]);

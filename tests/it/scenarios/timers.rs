@@ -114,6 +114,43 @@ scenario! {
 }
 
 scenario! {
+    async fn d7_a_side_effect_gives_the_same_after_a_kill_and_is_one_line(world) {
+        let mut first = world.process();
+        world.effects.hold("sent");
+        let commands = [Command::Ask("sent".into()), Command::AskInVain("no such thing".into()), wait()];
+        let run = start(&world.composer().await, commands).await;
+        world.effects.arrived("sent", 1).await;
+        first.kill();
+        world.effects.open("sent");
+
+        let mut second = world.process();
+        world.effects.arrived("sent", 2).await;
+        parked(&run).await;
+        run.signal(&GO, json!(1)).await.unwrap();
+        let values = run.result().await.unwrap().unwrap();
+        let sent: Vec<_> = world.effects.calls("sent").into_iter().map(|call| call.body).collect();
+        assert_eq!(sent, [json!([first.id(), 0]), json!([first.id(), 0])], "of the process that is dead");
+        assert_eq!(values, [sent[0].clone(), json!("no such thing"), json!(1)]);
+        assert_eq!(
+            projection(&run).await,
+            [
+                "started interpret",
+                "side_effect",
+                "step_scheduled effect",
+                "step_completed effect #1",
+                "side_effect_failed",
+                "signal go",
+                "run_completed",
+            ]
+        );
+        let details = [details(&run, "side_effect").await, details(&run, "side_effect_failed").await];
+        assert!(details[0][0].contains("workflow.rs:"), "{details:?}");
+        assert_eq!(details[1], ["no such thing"]);
+        second.kill();
+    }
+}
+
+scenario! {
     async fn r08_a_timer_that_came_due_while_all_were_down_fires_at_once(world) {
         let worker = world.at_work().await;
         let composer = world.composer().await;

@@ -58,6 +58,11 @@ pub enum Command {
         /// How often at most.
         times: Option<u32>,
     },
+    /// A side effect whose value is another each time: this process's id, and a number that counts in it. Sent as an
+    /// effect of this name, and given.
+    Ask(String),
+    /// A side effect that fails with this text; gives the text.
+    AskInVain(String),
     /// The same as `Join`, but spawned.
     Spawn(Vec<Vec<Command>>),
     /// Shows the value under the name `state`; gives null.

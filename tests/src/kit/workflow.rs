@@ -1,11 +1,13 @@
 //! The generic workflow.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use composer_sdk::{
     id::Timestamp,
     options::Retry,
     prelude::*,
     saga,
-    workflow::{map, now, poll_until, random, shield, spawn},
+    workflow::{map, now, poll_until, random, shield, side_effect, spawn, try_side_effect},
 };
 use futures::future::{BoxFuture, try_join_all};
 use serde_json::{Value, json};
@@ -114,6 +116,16 @@ async fn obey_one(command: Command) -> Result<Value> {
                     Err(not_yet) => json!(not_yet.to_string()),
                 },
             }
+        }
+        Command::Ask(name) => {
+            static ASKED: AtomicU32 = AtomicU32::new(0);
+            let given = side_effect(|| (std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed))).await;
+            effect(name, json!(given)).await?;
+            json!(given)
+        }
+        Command::AskInVain(text) => {
+            let asked = try_side_effect(|| Err::<(), _>(Error::new(text.as_str()))).await;
+            json!(asked.unwrap_err().to_string())
         }
         Command::Spawn(branches) => {
             let branches: Vec<_> = branches.into_iter().map(|branch| spawn(obey(branch))).collect();

@@ -1,6 +1,12 @@
 //! The driver's promises, each shown on a small workflow.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use composer_sdk::{
     Workflow,
@@ -474,4 +480,95 @@ fn i10_an_undo_step_that_waits_for_what_it_undoes_is_begun_once() {
     driver.take(at(1));
     let undo = report(&mut driver, &step, AttemptEnd::Interrupted, at(2)).start;
     assert_eq!(undo.len(), 1);
+}
+
+#[workflow]
+async fn asks_the_world(n: u32) -> Result<u32> {
+    let found = workflow::side_effect(|| 20).await;
+    sleep(Duration::from_secs(60)).await;
+    double(found + n).await
+}
+
+static ASKED: AtomicU32 = AtomicU32::new(0);
+
+#[workflow]
+async fn asks_once() -> u32 {
+    workflow::side_effect(|| ASKED.fetch_add(1, Ordering::SeqCst)).await;
+    workflow::side_effect(|| ASKED.fetch_add(1, Ordering::SeqCst)).await;
+    sleep(Duration::from_secs(60)).await;
+    0
+}
+
+#[workflow]
+async fn only_asks_the_world() -> u32 {
+    let mut sum = 0;
+    for n in 0..1_000 {
+        sum += workflow::side_effect(move || n).await;
+    }
+    sum
+}
+
+#[test]
+fn what_a_side_effect_gave_is_journaled_and_the_run_goes_on_in_the_same_turn() {
+    let mut driver = fresh::<asks_the_world>("[1]");
+    let write = driver.take(at(0)).write.expect("two entries");
+    let [first, second] = &write.entries[..] else { panic!("{:?}", write.entries) };
+    let Event::StepDone { step, attempt: 0, gave_up: None, outcome: Outcome::Ok(value), .. } = &first.event
+    else {
+        panic!("{first:?}")
+    };
+    assert_eq!((step.kind, step.number, value.as_bytes()), (StepKind::SideEffect, 1, &b"20"[..]));
+    assert!(matches!(&second.event, Event::TimerSet { due, .. } if *due == at(60)));
+    driver.written(2, u64::MAX, at(0));
+    driver.tick(at(60));
+    assert!(driver.take(at(60)).start.is_empty(), "the activity waits for the timer's entry");
+    driver.written(3, u64::MAX, at(60));
+    let attempt = driver.take(at(60)).start.remove(0);
+    assert_eq!(attempt.activity.input.as_bytes(), b"[21]");
+}
+
+#[test]
+fn a_side_effect_of_which_the_journal_knows_nothing_counts_from_the_claim() {
+    let start = start::<asks_the_world>("[1]");
+    let mut driver = Driver::new(start.clone(), &[], at(500), None, "build".into());
+    let entries = driver.take(at(500)).write.expect("two entries").entries;
+    assert_eq!(entries[0].at, at(500));
+    assert!(matches!(&entries[1].event, Event::TimerSet { due, .. } if *due == at(560)));
+    // With its entry there is nothing to do but to wait.
+    let mut driver = Driver::new(start, &entries, at(520), None, "build".into());
+    assert!(driver.take(at(520)).write.is_none());
+    assert_eq!(driver.next_instant(), Some(at(560)));
+}
+
+#[test]
+fn a_side_effect_whose_value_the_journal_holds_does_not_run_again() {
+    let start = start::<asks_once>("[]");
+    let entries =
+        Driver::new(start.clone(), &[], at(0), None, "build".into()).take(at(0)).write.unwrap().entries;
+    assert_eq!((entries.len(), ASKED.load(Ordering::SeqCst)), (3, 2));
+    Driver::new(start.clone(), &entries, at(0), None, "build".into());
+    assert_eq!(ASKED.load(Ordering::SeqCst), 2);
+    // Of the second the journal knows nothing.
+    let mut driver = Driver::new(start, &entries[..1], at(1), None, "build".into());
+    assert_eq!((ASKED.load(Ordering::SeqCst), seqs(&driver.take(at(1)))), (3, vec![2, 3]));
+}
+
+#[test]
+fn a_workflow_that_does_nothing_but_side_effects_waits_for_the_journal_now_and_then() {
+    let mut driver = fresh::<only_asks_the_world>("[]");
+    let (mut written, mut writes) = (0, 0);
+    let end = loop {
+        let write = driver.take(at(0)).write.expect("it goes on");
+        assert!(write.entries.len() <= AHEAD as usize, "{}", write.entries.len());
+        assert!(!driver.is_idle());
+        written += write.entries.len() as u32;
+        writes += 1;
+        if let Some(end) = write.end {
+            break end;
+        }
+        driver.written(written, write.mark, at(0));
+    };
+    assert_eq!((written, writes), (1_000, 4));
+    let End::Closed { outcome: Outcome::Ok(sum), .. } = end else { panic!("{end:?}") };
+    assert_eq!(sum.as_bytes(), b"499500");
 }
