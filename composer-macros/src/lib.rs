@@ -195,12 +195,15 @@ pub fn activity(args: proc_macro::TokenStream, item: proc_macro::TokenStream) ->
 /// | `rand::random`, `rand::rng`, `thread_rng`, `fastrand`, `getrandom`, … | `workflow::random("name")` |
 /// | `Uuid::new_v4`, `Uuid::now_v7`, … | `workflow::uuid()` |
 /// | `tokio::time::sleep`, `timeout`, `interval`, `thread::sleep` | `sleep`, `select!` with a `sleep` |
-/// | `tokio::spawn`, `tokio::task`, `JoinSet`, `thread::spawn` | `join!`, `join_all`, an activity |
+/// | `tokio::spawn`, `tokio::task`, `JoinSet`, `thread::spawn` | `join!`, `workflow::spawn`, `workflow::map`, an activity |
 /// | `tokio::select!` without `biased;`, `futures::select!` | `select!` |
 /// | `block_on` | `.await` |
-/// | files, the environment, programs, standard input | an activity |
+/// | files, the environment, programs, standard input | an activity; for a quick look `workflow::side_effect` |
 /// | `reqwest`, `ureq`, `hyper`, sockets, `sqlx` and other databases | an activity |
 /// | steps in the order of a `HashMap` or `HashSet` | `BTreeMap`, `BTreeSet`, or sort first |
+///
+/// In the closure of `workflow::side_effect(|| …)` the clock, random numbers, ids, files and the environment may be asked:
+/// it runs once, and its value is journaled.
 ///
 /// Only the function's own text is seen, and names as they are written: not what a helper does, and not what a bare
 /// `sleep` means that stands for tokio's outside the function. What is missed here is noticed when the workflow runs,

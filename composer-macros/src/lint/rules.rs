@@ -267,6 +267,12 @@ pub(super) fn macro_call(path: &[String]) -> Option<Why> {
     MACROS.iter().find(|(_, patterns)| fits(patterns)).map(|(why, _)| *why)
 }
 
+/// Whether a function takes the code that is given to it out of the workflow, and journals its value.
+pub(super) fn records(path: &[String]) -> bool {
+    let name = path.last().map(String::as_str);
+    matches!(name, Some("side_effect" | "try_side_effect"))
+}
+
 fn fits(pattern: &str, path: &[String]) -> bool {
     let same = |wanted: &str, path: &[String]| wanted.split("::").eq(path.iter());
     let length = |wanted: &str| wanted.split("::").count();

@@ -96,6 +96,28 @@ fn what_the_body_imports_is_known_by_its_whole_path_in_its_block_alone() {
 }
 
 #[test]
+fn a_side_effect_may_ask_the_world_but_do_nothing_to_it() {
+    for code in [
+        "workflow::side_effect(|| std::env::var(\"X\").ok()).await;",
+        "let id = side_effect(|| { let id = Uuid::now_v7(); id }).await;",
+        "use composer_sdk::workflow::try_side_effect as recorded; recorded(|| File::open(p)).await?;",
+        "side_effect(SystemTime::now).await;",
+    ] {
+        fine(code);
+    }
+    refused("side_effect(|| 1).await; SystemTime::now();", &["`workflow::now()`"]);
+    refused("side_effect(|| 1).map(|_| Uuid::now_v7());", &["`workflow::uuid()`"]);
+    refused("mod mine { fn side_effect() {} } SystemTime::now();", &["`workflow::now()`"]);
+    for (code, words) in [
+        ("side_effect(|| tokio::spawn(x)).await;", "starts work that is lost"),
+        ("side_effect(|| ureq::get(url).call()).await;", "uses the network"),
+        ("side_effect(|| std::thread::sleep(d)).await;", "holds up the worker's thread"),
+    ] {
+        refused(code, &[words]);
+    }
+}
+
+#[test]
 fn each_place_is_said_once_and_the_way_out_once_a_function() {
     let found = messages(
         "async fn f() { tokio::spawn(async { fastrand::u8(..) }); Instant::now(); Uuid::new_v4(); }",

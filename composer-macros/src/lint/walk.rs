@@ -32,6 +32,8 @@ pub(super) struct Walk {
     polled_together: HashSet<String>,
     /// Allowances around the place that is looked at.
     allowed_by: Vec<usize>,
+    /// Inside of what is run once, and whose value is journaled.
+    recorded: bool,
     /// The expression that holds the attributes of its whole statement: the left side of `a = b`.
     holder: *const Expr,
     /// Tables that were reported, by where they stand.
@@ -51,6 +53,7 @@ impl Walk {
             names,
             polled_together: together.0,
             allowed_by: Vec::new(),
+            recorded: false,
             holder: std::ptr::null(),
             reported: Vec::new(),
         }
@@ -98,6 +101,10 @@ impl Walk {
 
     /// Notes it, unless that is allowed here.
     fn hit(&mut self, at: &impl ToTokens, may_be_meant: bool, message: String) {
+        // Tasks, sleeps, the network and the like are as wrong in a side effect as they are around it.
+        if self.recorded && may_be_meant {
+            return;
+        }
         match self.allowed_by.last() {
             Some(allowed_by) => self.used[*allowed_by] = true,
             None => self.hits.push(Hit { at: at.to_token_stream(), may_be_meant, message }),
@@ -258,11 +265,14 @@ impl<'ast> Visit<'ast> for Walk {
 
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
         call.attrs.iter().for_each(|attr| self.visit_attribute(attr));
-        let why = match &*call.func {
-            Expr::Path(path) if path.qself.is_none() => self.look_at(&path.path),
+        let (why, records) = match &*call.func {
+            Expr::Path(path) if path.qself.is_none() => {
+                let records = self.names.resolve(&path.path).is_some_and(|path| rules::records(&path));
+                (self.look_at(&path.path), records)
+            }
             function => {
                 self.visit_expr(function);
-                None
+                (None, false)
             }
         };
         if why.is_some_and(Why::covers_arguments) {
@@ -274,7 +284,10 @@ impl<'ast> Visit<'ast> for Walk {
         {
             self.hit_table(table, first);
         }
+        let around = self.recorded;
+        self.recorded |= records;
         call.args.iter().for_each(|arg| self.visit_expr(arg));
+        self.recorded = around;
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
