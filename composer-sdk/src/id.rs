@@ -29,10 +29,31 @@ impl RunId {
         Self(Uuid::new_v7(at))
     }
 
+    /// The id of a child of this run, of the step of that number, asked for at that instant. It is derived, so that it is
+    /// the same in every life of the run, also before it is journaled.
+    pub fn child(self, step: u32, at: Timestamp) -> Self {
+        let (high, low) = self.0.as_u64_pair();
+        let first = mix(low ^ mix(high ^ mix(u64::from(step))));
+        let second = mix(high.wrapping_add(first));
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&first.to_be_bytes());
+        bytes[8..].copy_from_slice(&second.to_be_bytes()[..2]);
+        let millis = u64::try_from(at.as_micros() / 1_000).unwrap_or(0);
+        Self(uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid())
+    }
+
     /// The id as a UUID.
     pub const fn as_uuid(&self) -> Uuid {
         self.0
     }
+}
+
+/// The finisher of `SplitMix64`: each bit of the result depends on each bit of the input, and no two inputs meet.
+fn mix(z: u64) -> u64 {
+    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 impl From<Uuid> for RunId {
@@ -217,5 +238,19 @@ mod tests {
         let early = RunId::new(Timestamp::from_micros(1_700_000_000_000_000));
         let late = RunId::new(Timestamp::from_micros(1_700_000_000_002_000));
         assert!(early < late);
+    }
+
+    #[test]
+    fn the_id_of_a_child_is_its_parents_and_its_steps() {
+        let at = Timestamp::from_micros(1_700_000_000_000_000);
+        let (parent, other) = (RunId::new(at), RunId::new(at));
+        let mut children: Vec<RunId> =
+            (1..500).flat_map(|step| [parent.child(step, at), other.child(step, at)]).collect();
+        assert_eq!(children[0], parent.child(1, at));
+        assert!(children.iter().all(|child| child.as_uuid().get_version_num() == 7));
+        assert!(parent.child(1, at) < parent.child(1, Timestamp::from_micros(1_700_000_000_002_000)));
+        children.sort_unstable();
+        children.dedup();
+        assert_eq!(children.len(), 998);
     }
 }

@@ -524,6 +524,7 @@ impl Driver {
         let Some(machine) = &mut self.machine else { return };
         self.forgotten.append(&mut machine.take_forgotten());
         self.published.extend(machine.take_published());
+        let parent = machine.run_id();
         for command in machine.take() {
             match command {
                 Command::RunActivity { step, input, options, attempts, retry_at, scheduled_at } => {
@@ -544,7 +545,7 @@ impl Driver {
                 Command::StartChild { step, request, run_id, detached } => {
                     let number = step.number;
                     let run_id = run_id.unwrap_or_else(|| {
-                        let run_id = RunId::new(self.last_at);
+                        let run_id = parent.child(number, self.last_at);
                         self.record(Event::ChildStarted { step: step.clone(), run_id }, self.last_at);
                         run_id
                     });

@@ -309,6 +309,11 @@ impl Machine {
         }
     }
 
+    /// The run.
+    pub fn run_id(&self) -> RunId {
+        self.run.id
+    }
+
     /// The steps that were asked for and have no result yet.
     pub fn open(&self) -> Vec<Step> {
         let mut state = self.run.lock();
