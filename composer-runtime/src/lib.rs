@@ -18,6 +18,7 @@ mod registry;
 mod session;
 pub mod store;
 mod task;
+pub mod testing;
 mod worker;
 
 pub use crate::{

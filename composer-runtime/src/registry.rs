@@ -81,6 +81,6 @@ impl Registry {
     }
 }
 
-fn twice(what: &str, name: &str, one: &str, other: &str) -> String {
+pub(crate) fn twice(what: &str, name: &str, one: &str, other: &str) -> String {
     format!("two {what} are named `{name}`: at {one} and at {other}; give one of them `name = \"…\"`")
 }

@@ -437,6 +437,11 @@ impl Driver {
         std::mem::take(&mut self.forgotten)
     }
 
+    /// The signals that the workflow waits for, by name.
+    pub(crate) fn awaited_signals(&self) -> Vec<String> {
+        self.machine.as_ref().map(Machine::awaited_signals).unwrap_or_default()
+    }
+
     /// When time alone changes something.
     pub(crate) fn next_instant(&self) -> Option<Timestamp> {
         // An ended workflow waits for its acknowledgement alone.

@@ -1,0 +1,8 @@
+//! The kit's promises, each shown by a test as a user would write it.
+
+mod activities;
+mod children;
+mod crashes;
+mod messages;
+mod shop;
+mod time;
