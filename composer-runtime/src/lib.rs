@@ -10,6 +10,7 @@ mod config;
 mod error;
 mod host;
 mod hub;
+mod journal_file;
 mod journal_writer;
 mod lease;
 mod lists;
@@ -24,6 +25,7 @@ mod worker;
 pub use crate::{
     client::{Composer, ComposerBuilder, Json, Line, Returns, RunHandle, Start},
     error::Error,
+    journal_file::{JournalFile, JournalFileError},
     lists::{Activities, Workflows},
     metrics::Counts,
     store::{Codec, IdPolicy, MessageContent, RunFilter, RunRow, SessionId, Status, StoreError},

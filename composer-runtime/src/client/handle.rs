@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::Composer;
 use crate::{
     error::Error,
+    journal_file::JournalFile,
     store::{MessageContent, NewMessage, Order, Ordered, RunRow, Sent, Status, Topic},
 };
 
@@ -241,6 +242,37 @@ impl<W> RunHandle<W> {
     /// # Errors
     /// [`Error::NoRun`] when it was deleted.
     pub async fn journal(&self) -> Result<Vec<Line>, Error> {
+        let entries = self.entries().await?;
+        // The row is read after the entries: a run that ends meanwhile shows its end only with all of its journal.
+        let row = self.status().await?;
+        Ok(lines(&row, &entries))
+    }
+
+    /// The run and its journal, to be written into a file: for replaying it with other code, in a test or another
+    /// process. Values are as the workflow sees them, without the store's codec: treat the file as you treat them.
+    ///
+    /// # Errors
+    /// [`Error::NoRun`] when it was deleted.
+    pub async fn export(&self) -> Result<JournalFile, Error> {
+        let (store, id) = (self.composer.store(), self.run_id);
+        let entries = self.entries().await?;
+        let row = self.status().await?;
+        let no_run = || Error::NoRun { id: self.workflow_id.to_string() };
+        let input = store.input(id).await?.ok_or_else(no_run)?;
+        let end = store.ends(&[id]).await?.pop().map(|(_, end)| end.outcome);
+        Ok(JournalFile {
+            run_id: id,
+            workflow_id: row.workflow_id,
+            workflow: row.workflow,
+            started_at: row.started_at.unwrap_or(row.created_at),
+            input,
+            status: row.status,
+            end,
+            entries,
+        })
+    }
+
+    async fn entries(&self) -> Result<Vec<Entry>, Error> {
         let mut entries = vec![];
         loop {
             let after = entries.last().map_or(0, |entry: &Entry| entry.seq);
@@ -248,12 +280,9 @@ impl<W> RunHandle<W> {
             let last = page.len() < READ as usize;
             entries.extend(page);
             if last {
-                break;
+                return Ok(entries);
             }
         }
-        // The row is read after the entries: a run that ends meanwhile shows its end only with all of its journal.
-        let row = self.status().await?;
-        Ok(lines(&row, &entries))
     }
 
     /// What the run, once closed, never received.

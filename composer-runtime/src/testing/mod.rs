@@ -50,6 +50,7 @@ mod error;
 mod hosted;
 mod journal;
 mod memory;
+mod replay;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -77,6 +78,7 @@ pub use self::{
     driving::Driving,
     error::{Error, Waiting},
     journal::{Journal, Line},
+    replay::{ReplayError, Replayed, replay},
     run::TestRun,
 };
 use self::{cast::Cast, crash::Plan, memory::Stored, world::World};

@@ -13,7 +13,10 @@ use super::{
     Driving, Error, Journal, Waiting,
     world::{Run, State, World},
 };
-use crate::store::{End, MessageContent, Status};
+use crate::{
+    journal_file::JournalFile,
+    store::{End, MessageContent, Status},
+};
 
 /// A run of a test: signal it, cancel it, wait for it, look at it. Cheap to clone.
 pub struct TestRun<W> {
@@ -46,6 +49,23 @@ impl<W: Workflow> TestRun<W> {
     /// What its journal says so far.
     pub fn journal(&self) -> Journal {
         self.look(Run::journal)
+    }
+
+    /// The run and its journal, to be written into a file: see [`replay`](super::replay()).
+    pub fn export(&self) -> JournalFile {
+        self.look(|run| JournalFile {
+            run_id: run.stored.run_id,
+            workflow_id: run.stored.workflow_id.clone(),
+            workflow: W::NAME.into(),
+            started_at: run.stored.started_at.unwrap_or(run.stored.due_at),
+            input: run.stored.input.clone(),
+            status: run.stored.status(),
+            end: match &run.stored.end {
+                Some(End::Closed { outcome, .. }) => Some(outcome.clone()),
+                _ => None,
+            },
+            entries: run.stored.journal.clone(),
+        })
     }
 
     /// What the run shows under that name, if it has shown anything yet.

@@ -3,8 +3,11 @@
 //! The workflow `changing` has a body for each build; see `composer_tests::kit::variant`. The requirement R-01 goes
 //! through all of them; here are the scenarios, with a process for each build.
 
-use composer_runtime::{RunHandle, Status};
-use composer_tests::kit::{variant::v1, workflow::GO};
+use composer_runtime::{JournalFile, RunHandle, Status, testing};
+use composer_tests::kit::{
+    variant::{v1, with_a_step_appended, with_a_step_inserted},
+    workflow::GO,
+};
 use serde_json::json;
 
 use super::{
@@ -86,6 +89,32 @@ scenario! {
         let names = ["first", "fourth", "second", "third"];
         assert_eq!(world.effects.counts(), names.map(|name| (name.to_owned(), 1)));
         appended.kill();
+    }
+}
+
+scenario! {
+    async fn j14_an_exported_journal_says_before_a_deployment_what_it_would_do(world) {
+        let run = in_flight(world).await;
+        let open = JournalFile::from_json(&run.export().await.unwrap().to_json()).unwrap();
+        assert_eq!(open, run.export().await.unwrap());
+        let replayed = testing::replay::<v1>(&open).unwrap();
+        assert_eq!((replayed.ended, replayed.signals), (false, vec!["go".to_owned()]));
+        assert!(testing::replay::<with_a_step_appended>(&open).is_ok(), "what is open may go on with it");
+        let early = testing::replay::<with_a_step_inserted>(&open).unwrap_err();
+
+        // The same words as at run time.
+        let mut changed = build(world, "with_a_step_inserted");
+        run.signal(&GO, json!(1)).await.unwrap();
+        assert_eq!(stuck(&run).await, early.to_string());
+        changed.kill();
+
+        let mut right = build(world, "v1");
+        run.result().await.unwrap().unwrap();
+        let ended = JournalFile::from_json(&run.export().await.unwrap().to_json()).unwrap();
+        assert!(testing::replay::<v1>(&ended).unwrap().ended);
+        let appended = testing::replay::<with_a_step_appended>(&ended).unwrap_err();
+        assert!(matches!(appended, testing::ReplayError::GoesOn { .. }), "{appended}");
+        right.kill();
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[workflow]
-async fn two_orders() -> Result<Vec<String>, ShopError> {
+pub(super) async fn two_orders() -> Result<Vec<String>, ShopError> {
     let (one, other) = join!(buy(order()).id("first"), buy(order()));
     Ok(vec![one?, other?])
 }

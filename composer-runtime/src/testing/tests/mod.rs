@@ -4,5 +4,6 @@ mod activities;
 mod children;
 mod crashes;
 mod messages;
+mod replays;
 mod shop;
 mod time;

@@ -58,6 +58,11 @@ pub(super) async fn tell(words: String) {
 
 #[workflow]
 pub(super) async fn buy(order: Order) -> Result<String, ShopError> {
+    buy_body(order).await
+}
+
+/// For workflows that do a little more.
+pub(super) async fn buy_body(order: Order) -> Result<String, ShopError> {
     let seat = reserve(&order).await?;
     compensate(release(seat));
     let decision = select! {
