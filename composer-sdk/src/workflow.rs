@@ -1,13 +1,15 @@
 //! What workflow code calls, and what the runtime registers.
 //!
 //! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`spawn`], [`map`],
-//! [`poll_until`], [`side_effect`](fn@side_effect), [`shield`], [`cancelled`] (and [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every
-//! life of a run.
+//! [`poll_until`], [`side_effect`](fn@side_effect), [`shield`], [`cancelled`] (and
+//! [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every life of a run. [`fn@log`] and
+//! [`is_replaying`] are for lines that people read.
 //!
 //! For the runtime: [`WorkflowEntry`], which a [`Machine`](crate::replay::Machine) runs.
 
 mod branch;
 mod cancel;
+mod log;
 mod map;
 mod poll;
 mod random;
@@ -30,6 +32,7 @@ use crate::{
 };
 pub use branch::{Branch, spawn};
 pub use cancel::{Cancelled, Shield, cancelled, shield};
+pub use log::{is_replaying, log};
 pub use map::{Map, Settled, TooManyFailed, map};
 pub use poll::{Checked, NotYet, PollUntil, PollWithin, poll_until};
 pub use random::Random;

@@ -587,6 +587,8 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.run.close();
+        // What `Drop` code has to say here is no part of the run's story: it is said at each eviction.
+        self.run.set_replaying(true);
         self.drop_body();
         // The run's own waker is among them: without this a run would own itself, and never be freed.
         let wakers = self.run.lock().take_wakers();

@@ -8,6 +8,7 @@ mod children;
 mod combinators;
 mod contexts;
 mod journal_edges;
+mod logs;
 mod maps;
 mod mismatch;
 mod no_false_alarm;
