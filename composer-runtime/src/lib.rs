@@ -15,6 +15,8 @@ mod journal_writer;
 mod lease;
 mod lists;
 mod metrics;
+#[cfg(feature = "tracing-layer")]
+mod quiet;
 mod registry;
 mod session;
 pub mod store;
@@ -22,6 +24,8 @@ mod task;
 pub mod testing;
 mod worker;
 
+#[cfg(feature = "tracing-layer")]
+pub use crate::quiet::QuietOnReplay;
 pub use crate::{
     client::{Composer, ComposerBuilder, Json, Line, Returns, RunHandle, Start},
     error::Error,

@@ -22,6 +22,7 @@ mod payloads;
 mod published;
 mod repair;
 mod sagas;
+mod seeing;
 mod starting;
 mod steps;
 mod timers;

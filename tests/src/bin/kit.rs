@@ -6,9 +6,12 @@ use composer_tests::kit::{self, Setup, workflow::interpret};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    kit::log::init();
     let setup: Setup =
         serde_json::from_str(&std::env::args().nth(1).ok_or("an argument: the setup as JSON")?)?;
+    match setup.lines {
+        true => kit::log::print_lines(),
+        false => kit::log::init(),
+    }
     let composer = kit::composer(&setup).await?;
     let worker = kit::worker(&composer, &setup);
     if setup.start.is_empty() {

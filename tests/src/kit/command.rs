@@ -63,6 +63,8 @@ pub enum Command {
     Ask(String),
     /// A side effect that fails with this text; gives the text.
     AskInVain(String),
+    /// Two lines for people, `logged` and `traced` with this text; gives null.
+    Log(String),
     /// The same as `Join`, but spawned.
     Spawn(Vec<Vec<Command>>),
     /// Shows the value under the name `state`; gives null.

@@ -30,6 +30,8 @@ pub struct Setup {
     pub start: Vec<Start>,
     /// Which body the workflow `changing` has.
     pub variant: Option<String>,
+    /// Whether it prints what workflows say, a line each.
+    pub lines: bool,
     /// The build.
     pub build: String,
     /// See [`WorkerBuilder`].
@@ -65,6 +67,7 @@ impl Default for Setup {
             work: true,
             start: vec![],
             variant: None,
+            lines: false,
             build: "kit".into(),
             lease_ms: 3_000,
             linger_ms: 100,

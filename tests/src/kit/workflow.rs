@@ -7,7 +7,7 @@ use composer_sdk::{
     options::Retry,
     prelude::*,
     saga,
-    workflow::{map, now, poll_until, random, shield, side_effect, spawn, try_side_effect},
+    workflow::{log, map, now, poll_until, random, shield, side_effect, spawn, try_side_effect},
 };
 use futures::future::{BoxFuture, try_join_all};
 use serde_json::{Value, json};
@@ -126,6 +126,11 @@ async fn obey_one(command: Command) -> Result<Value> {
         Command::AskInVain(text) => {
             let asked = try_side_effect(|| Err::<(), _>(Error::new(text.as_str()))).await;
             json!(asked.unwrap_err().to_string())
+        }
+        Command::Log(text) => {
+            log(format_args!("logged {text}"));
+            tracing::info!("traced {text}");
+            Value::Null
         }
         Command::Spawn(branches) => {
             let branches: Vec<_> = branches.into_iter().map(|branch| spawn(obey(branch))).collect();
