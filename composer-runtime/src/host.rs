@@ -250,6 +250,7 @@ impl Host {
                 self.hub.ended(run, RunEnd { status, outcome, reason });
                 self.hub.notify(Topic::Ends);
             }
+            End::Continued { .. } => {}
             End::Stuck { reason, .. } => {
                 tracing::error!(run_id = %run, %reason, "the run is stuck");
                 self.metrics.stuck.add(1);

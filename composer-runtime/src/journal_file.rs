@@ -116,13 +116,17 @@ impl JournalFile {
         let mut entries = Vec::with_capacity(file.entries.len());
         for row in file.entries {
             let place = format!("entry {}", row.seq);
-            if row.seq as usize != entries.len() + 1 {
-                let why = format!("entry {} should stand here", entries.len() + 1);
-                return Err(JournalFileError::Value { place, why });
-            }
             let payload = row.payload.map(|payload| payload.read(&place)).transpose()?;
             let event = Event::from_record(row.kind, row.meta.get(), payload).map_err(unreadable(&place))?;
-            entries.push(Entry { seq: row.seq, at: row.at, event });
+            let entry = Entry { seq: row.seq, at: row.at, event };
+            let expected = entries.last().map_or_else(|| first_number(&entry), |last: &Entry| last.seq + 1);
+            if row.seq != expected {
+                return Err(JournalFileError::Value {
+                    place,
+                    why: format!("entry {expected} should stand here"),
+                });
+            }
+            entries.push(entry);
         }
         Ok(Self {
             run_id: file.run_id,
@@ -228,6 +232,18 @@ impl Bytes {
             _ => Err(wrong("a value is either `json` or `base64`".into())),
         }
     }
+}
+
+/// With which number a journal may begin: that of a later generation goes on counting.
+fn first_number(entry: &Entry) -> u32 {
+    if matches!(entry.event, Event::Continued { .. }) { entry.seq } else { 1 }
+}
+
+/// The entries of the last generation: all that a replay needs.
+pub(crate) fn generation(mut entries: Vec<Entry>) -> Vec<Entry> {
+    let begins = entries.iter().rposition(|entry| matches!(entry.event, Event::Continued { .. }));
+    entries.drain(..begins.unwrap_or(0));
+    entries
 }
 
 #[cfg(test)]

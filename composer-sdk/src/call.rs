@@ -31,7 +31,7 @@ use futures::future::FusedFuture;
 use crate::{
     activity::ActivityCx,
     context::{self, Here},
-    definition::{Activity, BodyFuture, Definition, Env, Role},
+    definition::{Activity, BodyFuture, Definition, Env, Role, Workflow},
     error::{Failure, FailureKind},
     journal::{Outcome, StepKind},
     options::{ActivityOptions, Retry},
@@ -197,6 +197,34 @@ impl<A: Activity> Call<A> {
                 run.refuse(words.clone());
                 panic!("{words}")
             }
+        }
+    }
+}
+
+impl<W: Workflow> Call<W> {
+    /// Hands the call to the run as what it goes on with.
+    pub(crate) fn continue_in(mut self, run: &Arc<Run>) {
+        let ours = matches!(&self.origin, Origin::Workflow(leaf) if Arc::ptr_eq(leaf.run(), run) && !leaf.is_asked());
+        let plain = matches!(self.options, Options::Default);
+        let line = self.line();
+        self.origin = Origin::Inert;
+        let done = match (ours, plain, self.input.clone()) {
+            (true, true, Ok(input)) => run.continue_as(W::NAME, input),
+            (true, true, Err(failure)) => return run.fail(failure),
+            (true, false, _) => Err(format!(
+                "`continue_as_new` was given a call of `{}` ({line}) with options: the run keeps its id, its tags and its \
+                 timeout",
+                W::NAME
+            )),
+            (false, ..) => Err(format!(
+                "`continue_as_new` was given a call of `{}` ({line}) that was polled already, or built elsewhere: build it \
+                 in the argument, `continue_as_new({}(..))`",
+                W::NAME,
+                W::NAME
+            )),
+        };
+        if let Err(words) = done {
+            run.refuse(words);
         }
     }
 }

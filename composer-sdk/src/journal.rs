@@ -72,7 +72,7 @@ pub enum Event {
     Signal {
         /// The signal's name.
         name: String,
-        /// The inbox row it came from.
+        /// The inbox row it came from; 0 for one that the generation before has left.
         inbox: i64,
         /// Its value.
         payload: Payload,
@@ -101,6 +101,18 @@ pub enum Event {
         inbox: i64,
         /// With what it ended.
         outcome: Outcome,
+    },
+    /// A generation of the run begins: nothing before this entry is replayed any more. Signals that the one before has left
+    /// follow. Delivered.
+    Continued {
+        /// Counts the generations; the first one has no such entry and is number 0.
+        generation: u32,
+        /// Step numbers that were taken before: the next step is one higher, so that no idempotency key comes twice.
+        steps: u32,
+        /// The workflow that goes on.
+        workflow: String,
+        /// Its arguments.
+        input: Payload,
     },
     /// Somebody asked that steps which rest between two attempts rest no longer. Not delivered.
     RetryRequested {
@@ -282,6 +294,8 @@ struct Meta {
     failure: Option<Failure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
+    #[serde(skip_serializing_if = "is_zero")]
+    generation: u32,
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -309,6 +323,7 @@ mod kind {
     pub(super) const CHILD_STARTED: i16 = 10;
     pub(super) const CHILD_DONE: i16 = 11;
     pub(super) const RETRY_REQUESTED: i16 = 8;
+    pub(super) const CONTINUED: i16 = 12;
 }
 
 impl Outcome {
@@ -360,6 +375,7 @@ impl Event {
             Event::ChildStarted { .. } => "child_started",
             Event::ChildDone { .. } => "child_done",
             Event::RetryRequested { .. } => "retry_requested",
+            Event::Continued { .. } => "continued",
         }
     }
 
@@ -377,6 +393,7 @@ impl Event {
     /// The inbox row that the event came from: the row and the event change hands in one statement.
     pub fn inbox(&self) -> Option<i64> {
         match self {
+            Event::Signal { inbox: 0, .. } => None,
             Event::Signal { inbox, .. }
             | Event::CancelRequested { inbox, .. }
             | Event::ChildDone { inbox, .. }
@@ -448,6 +465,10 @@ impl Event {
             Event::RetryRequested { inbox } => {
                 (kind::RETRY_REQUESTED, Meta { inbox: Some(*inbox), ..none() }, None)
             }
+            Event::Continued { generation, steps, workflow, input } => {
+                let meta = Meta { generation: *generation, number: *steps, name: workflow.clone(), ..none() };
+                (kind::CONTINUED, meta, Some(input.clone()))
+            }
         };
         Record { kind, meta: json(&meta), payload }
     }
@@ -497,6 +518,12 @@ impl Event {
                     .ok_or_else(|| unreadable("its outcome is not complete"))?,
             },
             kind::RETRY_REQUESTED => Event::RetryRequested { inbox: inbox()? },
+            kind::CONTINUED => Event::Continued {
+                generation: meta.generation,
+                steps: meta.number,
+                workflow: meta.name.clone(),
+                input: payload.ok_or_else(|| unreadable("it has no arguments"))?,
+            },
             _ => return Err(unreadable("this version does not know the kind")),
         })
     }
@@ -562,7 +589,8 @@ mod tests {
             },
             Event::TimerSet { step: step(), due: Timestamp::MAX },
             Event::TimerFired { step: 3 },
-            Event::Signal { name: "go".into(), inbox: 9, payload: bytes },
+            Event::Signal { name: "go".into(), inbox: 9, payload: bytes.clone() },
+            Event::Continued { generation: 2, steps: 17, workflow: "poller".into(), input: bytes },
             Event::CancelRequested { inbox: 10, reason: "asked".into() },
             Event::RunTimedOut,
             Event::RetryRequested { inbox: 11 },

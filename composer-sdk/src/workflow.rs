@@ -1,7 +1,7 @@
 //! What workflow code calls, and what the runtime registers.
 //!
 //! For workflow code: [`sleep`], [`sleep_until`], [`now`], [`uuid`](fn@uuid), [`random`], [`info`], [`spawn`], [`map`],
-//! [`poll_until`], [`side_effect`](fn@side_effect), [`shield`], [`cancelled`] (and
+//! [`poll_until`], [`side_effect`](fn@side_effect), [`shield`], [`cancelled`], [`continue_as_new`] (and
 //! [`Signal::recv`](crate::Signal::recv)). All of them give the same answers in every life of a run. [`fn@log`] and
 //! [`is_replaying`] are for lines that people read.
 //!
@@ -9,6 +9,7 @@
 
 mod branch;
 mod cancel;
+mod continued;
 mod log;
 mod map;
 mod poll;
@@ -32,6 +33,7 @@ use crate::{
 };
 pub use branch::{Branch, spawn};
 pub use cancel::{Cancelled, Shield, cancelled, shield};
+pub use continued::{ContinueAsNew, continue_as_new};
 pub use log::{is_replaying, log};
 pub use map::{Map, Settled, TooManyFailed, map};
 pub use poll::{Checked, NotYet, PollUntil, PollWithin, poll_until};
@@ -99,8 +101,10 @@ pub struct WorkflowInfo {
     pub workflow_id: WorkflowId,
     /// The workflow's name.
     pub workflow: String,
-    /// When a worker first took the run.
+    /// When a worker first took the run; when its generation began, if it is a later one.
     pub started_at: SystemTime,
+    /// How often the run has [continued as new](continue_as_new).
+    pub generation: u32,
 }
 
 /// What this workflow may know about itself.
@@ -115,6 +119,7 @@ pub fn info() -> WorkflowInfo {
         workflow_id: run.workflow_id.clone(),
         workflow: run.workflow.to_owned(),
         started_at: run.started_at.into(),
+        generation: run.generation,
     }
 }
 

@@ -28,6 +28,7 @@ create table runs (
     stuck_at    bigint,
     strikes     int      not null default 0,
     seen        int,
+    base        int      not null default 0,
     build       text     not null,
     stuck_build text collate "C",
     tags        jsonb,
@@ -52,6 +53,7 @@ comment on column runs.session is 'The owner of a running run; the last owner of
 comment on column runs.due_at is 'When a pending or parked run is due; null waits for an inbox row alone.';
 comment on column runs.parent_run is 'Of a child: the run whose step `parent_step` it is.';
 comment on column runs.on_parent is 'Of a child, when its parent ends first: 1 it is asked to cancel, 2 it goes on.';
+comment on column runs.base is 'The entry that begins the present generation; 0 in the first one.';
 comment on column runs.seen is 'Length of the journal at the last take-over from a dead session.';
 
 -- What claims scan: due work by workflow, the runs of a session, stuck runs by the build that could not go on.
@@ -172,7 +174,7 @@ select j.run_id,
        case j.kind
            when 1 then 'step_done' when 2 then 'attempt_failed' when 3 then 'timer_set' when 4 then 'timer_fired'
            when 5 then 'signal' when 6 then 'cancel_requested' when 7 then 'run_timed_out'
-           when 8 then 'retry_requested'
+           when 8 then 'retry_requested' when 10 then 'child_started' when 11 then 'child_done' when 12 then 'continued'
            else 'kind ' || j.kind
        end as event,
        j.meta,

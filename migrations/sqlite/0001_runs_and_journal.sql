@@ -21,6 +21,7 @@ create table composer_runs (
   build text not null,                        -- the build that asked for it
   strikes integer not null default 0,         -- workers that died over it without progress in between
   seen integer,                               -- the journal's length at the last take-over
+  base integer not null default 0,            -- the entry that begins the present generation
   stuck_build text,                           -- the build that could not go on
   stuck_at integer,                           -- since when; it rests before another build gets it
   reason text,                                -- why it is stuck or failed, in words

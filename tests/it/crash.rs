@@ -230,6 +230,9 @@ impl Store for Mortal {
     async fn inbox(&self, runs: &[RunId]) -> StoreResult<Vec<Message>> {
         self.store.inbox(runs).await
     }
+    async fn prune(&self, run: RunId, before: u32) -> StoreResult<u64> {
+        self.store.prune(run, before).await
+    }
     async fn owned(&self, session: SessionId) -> StoreResult<Vec<(RunId, Epoch)>> {
         self.store.owned(session).await
     }

@@ -20,7 +20,7 @@ pub(super) async fn run(host: Arc<Host>, hints: Arc<Hints>) {
 }
 
 /// Fetches the messages of these runs. One that cannot be read makes its run stuck, and no other.
-pub(super) async fn fetch(host: &Host, runs: &[RunId]) {
+pub(crate) async fn fetch(host: &Host, runs: &[RunId]) {
     let read = read_each(runs, |runs| host.store.inbox(runs));
     let Some((mail, unreadable)) = ask(host, "reading the inbox failed; trying again", read).await else {
         return;

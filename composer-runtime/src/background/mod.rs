@@ -4,7 +4,7 @@
 //! notification only makes the next one come sooner (rule 8). All end with their host.
 
 mod claims;
-mod mail;
+pub(crate) mod mail;
 mod repair;
 
 use std::{

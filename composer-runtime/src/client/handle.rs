@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::Composer;
 use crate::{
     error::Error,
-    journal_file::JournalFile,
+    journal_file::{JournalFile, generation},
     store::{MessageContent, NewMessage, Order, Ordered, RunRow, Sent, Status, Topic},
 };
 
@@ -268,7 +268,7 @@ impl<W> RunHandle<W> {
             input,
             status: row.status,
             end,
-            entries,
+            entries: generation(entries),
         })
     }
 
@@ -354,7 +354,7 @@ pub struct Line {
     pub at: Timestamp,
     /// What: `started`, `step_scheduled`, `step_completed`, `step_failed`, `side_effect`, `side_effect_failed`,
     /// `undo_completed`, `undo_failed`, `attempt_failed`, `child_started`, `child_completed`, `child_failed`, `timer_set`, `timer_fired`, `signal`,
-    /// `cancel_requested`, `retry_requested`, `run_timed_out`, `run_completed`, `run_failed`, `run_cancelled`,
+    /// `cancel_requested`, `retry_requested`, `continued`, `run_timed_out`, `run_completed`, `run_failed`, `run_cancelled`,
     /// `run_terminated`.
     pub kind: &'static str,
     /// The step's number.
@@ -462,6 +462,9 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
             }),
             Event::TimerFired { step } => lines.push(Line { step: Some(*step), ..own("timer_fired") }),
             Event::Signal { name, .. } => lines.push(Line { name: name.clone(), ..own("signal") }),
+            Event::Continued { workflow, .. } => {
+                lines.push(Line { name: workflow.clone(), ..own("continued") });
+            }
             Event::CancelRequested { reason, .. } => {
                 lines.push(Line { detail: reason.clone(), ..own("cancel_requested") });
             }

@@ -19,8 +19,8 @@ use crate::{
     metrics::Metrics,
     session::Session,
     store::{
-        ANSWER, Batch, BatchWritten, CONNECT, Epoch, IdPolicy, JournalConn, NewRun, Settled, Started, Store,
-        StoreError, Written, within,
+        ANSWER, Batch, BatchWritten, CONNECT, End, Epoch, IdPolicy, JournalConn, NewRun, Settled, Started,
+        Store, StoreError, Written, within,
     },
     task::Refusal,
 };
@@ -175,7 +175,8 @@ impl Lane {
                 if last == part.prev {
                     return Some(part);
                 }
-                if last == part.last() && part.end.is_none() && !conflict {
+                let stays = matches!(part.end, None | Some(End::Continued { .. }));
+                if last == part.last() && stays && !conflict {
                     part.accept();
                 } else {
                     part.refuse(Refusal::Rebuild);

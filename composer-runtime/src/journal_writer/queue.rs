@@ -242,7 +242,7 @@ fn entry_bytes(entry: &Entry) -> usize {
                     Outcome::Failed(failure) => failure.message.len(),
                 }
         }
-        Event::Signal { payload, .. } => payload.as_bytes().len(),
+        Event::Signal { payload, .. } | Event::Continued { input: payload, .. } => payload.as_bytes().len(),
         Event::AttemptFailed { error, .. } => error.len(),
         _ => 0,
     };

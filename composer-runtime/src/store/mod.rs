@@ -544,6 +544,14 @@ pub enum End {
         /// Entries of signals that nobody received.
         unconsumed: Vec<u32>,
     },
+    /// Not at all: the same owner goes on with the next generation. The last entries, from `base` on, are what it begins
+    /// with; nothing before them is loaded any more.
+    Continued {
+        /// The workflow that goes on.
+        workflow: String,
+        /// The entry that begins the generation, one of those that are written with this.
+        base: u32,
+    },
     /// Until a person, a fix or another build.
     Stuck {
         /// In words.
@@ -733,11 +741,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// a claim whose answer was lost has taken, [`Store::owned`] tells.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>>;
 
-    /// The journals of runs just claimed, whole, in a statement that starts after the claim's commit.
+    /// The journals of runs just claimed, from the entry on that begins their generation, in a statement that starts after
+    /// the claim's commit.
     async fn load(&self, runs: &[RunId]) -> Result<Vec<(RunId, Vec<Entry>)>>;
 
     /// The inbox rows of these runs, in order.
     async fn inbox(&self, runs: &[RunId]) -> Result<Vec<Message>>;
+
+    /// Deletes a run's entries before that one, except what its generation begins with and what follows.
+    async fn prune(&self, run: RunId, before: u32) -> Result<u64>;
 
     /// Parks or gives back runs, each by itself, in order.
     async fn release(&self, session: SessionId, runs: &[Release]) -> Result<Vec<Released>>;

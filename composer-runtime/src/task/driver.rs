@@ -18,7 +18,7 @@ use composer_sdk::{
     journal::{Entry, Event, GaveUp, Outcome, Step, StepKind},
     options::ActivityOptions,
     payload::Payload,
-    replay::{Command, Finished, FinishedStatus, Machine, Progress, Start},
+    replay::{Command, Continuation, Finished, FinishedStatus, Machine, Progress, Start},
 };
 
 use super::activity::{AttemptEnd, Decision, decide};
@@ -154,6 +154,8 @@ pub(crate) struct Driver {
     cancel: Vec<(u32, RunId)>,
     under_way: usize,
     end: Option<End>,
+    /// What follows the end, when it is one of a generation alone.
+    next: Option<Continuation>,
     end_sent: bool,
     draining: bool,
     mail: BTreeSet<i64>,
@@ -224,6 +226,7 @@ impl Driver {
             cancel: vec![],
             under_way: 0,
             end: None,
+            next: None,
             end_sent: false,
             draining: false,
             mail: BTreeSet::new(),
@@ -270,6 +273,17 @@ impl Driver {
         self.record(Event::AttemptFailed { step, attempt, error, retry_at }, now);
         activity.failed = attempt;
         self.wait_for(activity, Some(retry_at));
+    }
+
+    /// The messages that were taken from the inbox, for the driver of the run's next generation: some of them may be on
+    /// their way to it, read before they were taken.
+    pub(crate) fn heard(&mut self) -> BTreeSet<i64> {
+        std::mem::take(&mut self.mail)
+    }
+
+    /// These messages were taken by the generation before.
+    pub(crate) fn has_heard(&mut self, messages: BTreeSet<i64>) {
+        self.mail.extend(messages);
     }
 
     /// Messages from the inbox, in order; those already taken are passed over.
@@ -403,6 +417,7 @@ impl Driver {
         self.machine = None;
         self.published.clear();
         self.entries.clear();
+        self.next = None;
         self.decided = self.durable;
         self.end_sent = true;
         self.durable
@@ -412,8 +427,12 @@ impl Driver {
     pub(crate) fn take(&mut self, now: Timestamp) -> Todo {
         self.open_gates(now);
         let settled = self.under_way == 0 && !self.is_stopping();
-        let end = if settled && !self.end_sent { self.end.clone() } else { None };
-        self.end_sent |= end.is_some();
+        let due = settled && !self.end_sent && self.end.is_some();
+        if due {
+            self.begin_generation(now);
+        }
+        let end = if due { self.end.clone() } else { None };
+        self.end_sent |= due;
         let entries = std::mem::take(&mut self.entries);
         let prev = self.decided - entries.len() as u32;
         let published: Vec<_> = std::mem::take(&mut self.published)
@@ -517,6 +536,12 @@ impl Driver {
         match progress {
             Progress::Waiting => {}
             Progress::Done(finished) => self.finish(closed(finished)),
+            Progress::Continued(next) => {
+                // Where it begins is known when everything that was open has settled.
+                let end = End::Continued { workflow: next.workflow.to_owned(), base: 0 };
+                self.next.get_or_insert(next);
+                self.finish(end);
+            }
             Progress::Stuck(reason) => self.give_up(reason.to_string()),
         }
     }
@@ -633,6 +658,19 @@ impl Driver {
         self.end = Some(end);
         let open: Vec<u32> = self.steps.keys().copied().collect();
         open.into_iter().for_each(|step| self.abandon(step, None));
+    }
+
+    /// The entries of the next generation, behind all of this one.
+    fn begin_generation(&mut self, now: Timestamp) {
+        let (Some(next), Some(End::Continued { base, .. })) = (self.next.take(), &mut self.end) else {
+            return;
+        };
+        *base = self.decided + 1;
+        self.last_at = self.last_at.max(now);
+        for event in next.events() {
+            self.decided += 1;
+            self.entries.push(Entry { seq: self.decided, at: self.last_at, event });
+        }
     }
 
     fn wait_for(&mut self, activity: Activity, not_before: Option<Timestamp>) {

@@ -8,8 +8,9 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
 
 use composer_sdk::{
     activity::{ActivityCx, ActivityInfo},
-    id::{RunId, WorkflowId},
-    journal::Entry,
+    id::{RunId, Timestamp, WorkflowId},
+    journal::{Entry, Event},
+    payload::Payload,
     replay::Start,
     workflow::WorkflowEntry,
 };
@@ -26,9 +27,10 @@ use super::{
     driver::{Attempt, Driver, Todo, Write},
 };
 use crate::{
+    background::mail,
     host::Host,
     journal_writer::{RunOp, Tenure},
-    store::{Claimed, End, Release, Released, Topic, Until},
+    store::{ANSWER, Claimed, End, Release, Released, Topic, Until, within},
 };
 
 /// A run just taken, to be hosted.
@@ -61,12 +63,31 @@ pub(crate) async fn host(host: Arc<Host>, hosting: Hosting) {
     host.forget(run_id, &mailbox);
 }
 
+/// The entry that begins the generation of these.
+fn base(journal: &[Entry]) -> u32 {
+    journal
+        .first()
+        .filter(|first| matches!(first.event, Event::Continued { .. }))
+        .map_or(0, |first| first.seq)
+}
+
+/// Wakes the run's task when its workflow is woken from outside.
+fn alarm(mailbox: &Mailbox) -> Arc<dyn Fn() + Send + Sync> {
+    let mailbox = mailbox.clone();
+    Arc::new(move || drop(mailbox.send(Note::Alarm)))
+}
+
 struct Task {
     host: Arc<Host>,
     tenure: Arc<Tenure>,
     workflow: &'static str,
     workflow_id: WorkflowId,
     is_child: bool,
+    deadline: Option<Timestamp>,
+    /// The entry that begins the run's present generation.
+    base: u32,
+    /// What the next one begins with, while that is being written.
+    next: Vec<Entry>,
     driver: Driver,
     mailbox: Mailbox,
     notes: mpsc::UnboundedReceiver<Note>,
@@ -85,17 +106,17 @@ struct Task {
 impl Task {
     fn replay(host: Arc<Host>, hosting: Hosting) -> Self {
         let Hosting { claimed, workflow, journal, mailbox, notes } = hosting;
-        let alarm = mailbox.clone();
         let start = |input| Start {
             run_id: claimed.run_id,
             workflow_id: claimed.workflow_id.clone(),
             workflow,
             input,
             started_at: claimed.started_at,
-            alarm: Arc::new(move || drop(alarm.send(Note::Alarm))),
+            alarm: alarm(&mailbox),
         };
         let build = host.build.clone();
         let readable = claimed.input.and_then(|input| Ok((input, journal?)));
+        let base = readable.as_ref().map_or(0, |(_, entries)| base(entries));
         let driver = match readable {
             Ok((input, entries)) => {
                 Driver::new(start(input), &entries, claimed.claimed_at, claimed.deadline, build)
@@ -107,6 +128,9 @@ impl Task {
             workflow: workflow.name,
             workflow_id: claimed.workflow_id,
             is_child: claimed.is_child,
+            deadline: claimed.deadline,
+            base,
+            next: vec![],
             driver,
             mailbox,
             notes,
@@ -196,7 +220,10 @@ impl Task {
         match note {
             Note::Written { upto, ended, mark } => {
                 self.driver.written(upto, mark, now);
-                if ended && let Some(end) = self.ending.take() {
+                let ending = if ended { self.ending.take() } else { None };
+                if let Some(End::Continued { workflow, .. }) = &ending {
+                    self.begin_generation(workflow).await;
+                } else if let Some(end) = ending {
                     self.host.ended(self.run_id(), end);
                     if self.is_child {
                         // Its end is mail for its parent.
@@ -226,6 +253,38 @@ impl Task {
             Note::Lost => self.over = true,
             Note::Refused(refusal) => self.refused(refusal).await,
         }
+    }
+
+    /// The run goes on as a new generation, with what is durable of it. Whoever hosts its workflow no more gives it back.
+    async fn begin_generation(&mut self, workflow: &str) {
+        let run_id = self.run_id();
+        let entries = std::mem::take(&mut self.next);
+        let (Some(entry), Some(first)) = (self.host.registry.workflow(workflow), entries.first()) else {
+            self.host.release(Release { run_id, epoch: self.tenure.epoch(), until: Until::Now }).await;
+            self.over = true;
+            return self.host.hub.notify(Topic::Runs);
+        };
+        let start = Start {
+            run_id,
+            workflow_id: self.workflow_id.clone(),
+            workflow: entry,
+            // Both are what the first entry says.
+            input: Payload::from(Vec::new()),
+            started_at: first.at,
+            alarm: alarm(&self.mailbox),
+        };
+        if self.base > 0 {
+            prune(self.host.clone(), run_id, self.base);
+        }
+        (self.workflow, self.base) = (entry.name, first.seq);
+        let heard = self.driver.heard();
+        self.driver = Driver::new(start, &entries, first.at, self.deadline, self.host.build.clone());
+        self.driver.has_heard(heard);
+        if self.draining {
+            self.driver.drain();
+        }
+        // What was sent while the generation before ended is still there.
+        mail::fetch(&self.host, &[run_id]).await;
     }
 
     /// A write was refused: what memory says beyond the journal is worth nothing.
@@ -280,6 +339,9 @@ impl Task {
         }
         if let Some(Write { prev, entries, end, published, mark }) = todo.write {
             self.ending = end.clone();
+            if let Some(End::Continued { base, .. }) = end {
+                self.next = entries.iter().filter(|entry| entry.seq >= base).cloned().collect();
+            }
             let (tenure, reply) = (self.tenure.clone(), self.mailbox.clone());
             self.host.writer.write(RunOp { tenure, prev, entries, end, published, mark, reply }).await;
         }
@@ -378,6 +440,16 @@ impl Task {
             Released::Mail => self.idle_since = Some(Instant::now()),
         }
     }
+}
+
+/// Deletes what came before the generation that has just ended: nobody needs it, so nobody waits for it. What is left by a
+/// database that is away goes with the next generation.
+fn prune(host: Arc<Host>, run_id: RunId, before: u32) {
+    tokio::spawn(async move {
+        if let Err(error) = within(ANSWER, host.store.prune(run_id, before)).await {
+            tracing::debug!(%run_id, %error, "entries of past generations are still there");
+        }
+    });
 }
 
 /// Waits for a slot, then runs the attempt; a stop is heard in both.

@@ -58,7 +58,7 @@ impl Hosted {
                 ring.ring();
             }),
         };
-        let driver = Driver::new(start, &stored.journal, now, stored.deadline, "this test".into());
+        let driver = Driver::new(start, stored.generation(), now, stored.deadline, "this test".into());
         Self { driver, woken }
     }
 

@@ -115,6 +115,7 @@ fn line(entry: &Entry, names: &mut HashMap<u32, String>) -> Line {
             plain(&names.remove(step).unwrap_or_default(), &why)
         }
         Event::Signal { name, .. } => plain(name, ""),
+        Event::Continued { workflow, .. } => plain(workflow, ""),
         Event::CancelRequested { reason, .. } => plain("", reason),
         _ => plain("", ""),
     }

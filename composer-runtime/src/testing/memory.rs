@@ -33,6 +33,8 @@ pub(super) struct Stored {
     /// When a process first took it.
     pub(super) started_at: Option<Timestamp>,
     pub(super) journal: Vec<Entry>,
+    /// Entries before the present generation.
+    past: usize,
     pub(super) inbox: Vec<Message>,
     /// What it shows, by name.
     pub(super) published: BTreeMap<String, Payload>,
@@ -53,6 +55,7 @@ impl Stored {
             deadline: request.timeout.map(|timeout| due_at.saturating_add(timeout)),
             started_at: None,
             journal: vec![],
+            past: 0,
             inbox: vec![],
             published: BTreeMap::new(),
             end: None,
@@ -63,9 +66,15 @@ impl Stored {
         match &self.end {
             Some(End::Closed { status, .. }) => *status,
             Some(End::Stuck { .. }) => Status::Stuck,
+            Some(End::Continued { .. }) => unreachable!("invariant: a run that goes on has no end"),
             None if self.started_at.is_none() => Status::Pending,
             None => Status::Running,
         }
+    }
+
+    /// What a replay begins with.
+    pub(super) fn generation(&self) -> &[Entry] {
+        &self.journal[self.past..]
     }
 
     /// Keeps what a run has decided; returns its last entry.
@@ -76,8 +85,10 @@ impl Stored {
             self.journal.push(reread(entry));
         }
         self.published.extend(write.published);
-        if write.end.is_some() {
-            self.end = write.end;
+        match write.end {
+            Some(End::Continued { base, .. }) => self.past = base as usize - 1,
+            Some(end) => self.end = Some(end),
+            None => {}
         }
         self.journal.len() as u32
     }

@@ -131,6 +131,10 @@ pub fn replay<W: Workflow>(journal: &JournalFile) -> Result<Replayed, ReplayErro
             }
             None => Ok(Replayed { ended: false, open, signals: machine.awaited_signals() }),
         },
+        Progress::Continued(_) if ended_by_code(journal).is_some() => {
+            Err(ReplayError::GoesOn { recorded: journal.status, open: vec!["a new generation".into()] })
+        }
+        Progress::Continued(_) => Ok(Replayed { ended: false, open, signals: vec![] }),
         Progress::Done(finished) => {
             if let Some(recorded) =
                 ended_by_code(journal).filter(|recorded| !same(journal, recorded, &finished))

@@ -14,7 +14,7 @@ use super::{
     world::{Run, State, World},
 };
 use crate::{
-    journal_file::JournalFile,
+    journal_file::{JournalFile, generation},
     store::{End, MessageContent, Status},
 };
 
@@ -64,7 +64,7 @@ impl<W: Workflow> TestRun<W> {
                 Some(End::Closed { outcome, .. }) => Some(outcome.clone()),
                 _ => None,
             },
-            entries: run.stored.journal.clone(),
+            entries: generation(run.stored.journal.clone()),
         })
     }
 
@@ -134,7 +134,7 @@ impl<W: Workflow> TestRun<W> {
             Some(End::Stuck { reason, .. }) => {
                 Err(Error::Stuck { id: self.workflow_id(), workflow: W::NAME, reason })
             }
-            None => Err(self.waits()),
+            Some(End::Continued { .. }) | None => Err(self.waits()),
         }
     }
 

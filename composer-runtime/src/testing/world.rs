@@ -31,7 +31,7 @@ use super::{
     memory::Stored,
 };
 use crate::{
-    store::{MessageContent, Status},
+    store::{End, MessageContent, Status},
     task::{
         activity::{AttemptEnd, panic_text, time_left, time_limit},
         driver,
@@ -325,7 +325,8 @@ impl State {
                 hosted.attempt_ended(step, attempt, AttemptEnd::Interrupted, now, 0.0);
             }
         }
-        if let Some(write) = todo.write {
+        if let Some(mut write) = todo.write {
+            go_on_as(stored, &mut write, cast);
             let lives = self.write(index, write)?;
             turn.reached = goal(self);
             if !lives {
@@ -352,7 +353,7 @@ impl State {
             return Ok(false);
         }
         let run = &mut self.runs[index];
-        let mark = write.mark;
+        let (mark, continued) = (write.mark, matches!(write.end, Some(End::Continued { .. })));
         let upto = run.stored.write(write);
         self.tell_parent(index);
         if journals && self.plan.dies_after(self.writes) {
@@ -363,7 +364,7 @@ impl State {
         if let Some(hosted) = &mut run.hosted {
             hosted.written(upto, mark, self.now);
             let forgotten = journals && self.plan == Plan::Evict && hosted.is_idle();
-            if run.stored.end.is_some() || forgotten {
+            if run.stored.end.is_some() || forgotten || continued {
                 run.hosted = None;
             }
         }
@@ -462,6 +463,22 @@ impl Run {
             name,
             attempt,
             scheduled_at: activity.scheduled_at,
+        }
+    }
+}
+
+/// A run may go on as another workflow, if the test has it.
+fn go_on_as(stored: &mut Stored, write: &mut driver::Write, cast: &Cast) {
+    let Some(End::Continued { workflow, .. }) = &write.end else { return };
+    match cast.workflow_named(workflow) {
+        Some(entry) => stored.workflow = entry,
+        None if workflow == stored.workflow.name => {}
+        None => {
+            let reason = format!(
+                "workflow `{workflow}`, with which the run goes on, is not part of this test: add \
+                 `.workflow::<{workflow}>()` to the environment"
+            );
+            write.end = Some(End::Stuck { reason, build: "this test".into() });
         }
     }
 }

@@ -99,13 +99,17 @@ impl Mailboxes {
 
     /// The places in the journal of what nobody took, in order.
     pub(super) fn left(&self) -> Vec<u32> {
-        let seqs = self.by_name.values().flat_map(|mailbox| {
-            let given = mailbox.given.values().map(|(seq, _)| *seq);
-            mailbox.values.keys().copied().chain(given)
+        self.left_values().into_keys().collect()
+    }
+
+    /// What nobody took, by its place in the journal: name and value.
+    pub(super) fn left_values(&self) -> BTreeMap<u32, (&str, &Payload)> {
+        let left = self.by_name.iter().flat_map(|(name, mailbox)| {
+            let given = mailbox.given.values().map(|(seq, value)| (*seq, value));
+            let values = mailbox.values.iter().map(|(seq, value)| (*seq, value)).chain(given);
+            values.map(|(seq, value)| (seq, (name.as_str(), value)))
         });
-        let mut seqs: Vec<u32> = seqs.collect();
-        seqs.sort_unstable();
-        seqs
+        left.collect()
     }
 
     fn of(&mut self, name: &str) -> &mut Mailbox {

@@ -85,8 +85,35 @@ pub enum Progress {
     Waiting,
     /// It ended.
     Done(Finished),
+    /// It goes on as a new generation, from the start.
+    Continued(Continuation),
     /// It cannot go on with this code. The machine is of no more use.
     Stuck(StuckReason),
+}
+
+/// The next generation of a run: the same run, with a journal that begins anew.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Continuation {
+    /// The workflow that goes on.
+    pub workflow: &'static str,
+    /// Its arguments.
+    pub input: Payload,
+    /// Counts the generations: 1 for the second.
+    pub generation: u32,
+    /// Step numbers that were taken so far.
+    pub steps: u32,
+    /// The signals that nobody has received: names and values, in order.
+    pub signals: Vec<(String, Payload)>,
+}
+
+impl Continuation {
+    /// What the journal of the new generation begins with, in order.
+    pub fn events(self) -> Vec<Event> {
+        let Self { workflow, input, generation, steps, signals } = self;
+        let begin = Event::Continued { generation, steps, workflow: workflow.to_owned(), input };
+        let signals = signals.into_iter().map(|(name, payload)| Event::Signal { name, inbox: 0, payload });
+        std::iter::once(begin).chain(signals).collect()
+    }
 }
 
 /// How a run ended.
@@ -217,7 +244,11 @@ pub struct Machine {
 impl Machine {
     /// A run before its first poll.
     pub fn new(start: Start) -> Self {
-        let run = Run::new(&start);
+        let run = Run::new(&start, 0, 0);
+        Self::of(run, start)
+    }
+
+    fn of(run: Arc<Run>, start: Start) -> Self {
         Self {
             waker: Waker::from(run.clone()),
             run,
@@ -251,6 +282,9 @@ impl Machine {
     /// A journal is fed to its end even when the workflow has ended before: what the journal holds beyond the end
     /// may show that the code has changed.
     pub fn feed(&mut self, entry: &Entry) {
+        if let Event::Continued { generation, steps, input, .. } = &entry.event {
+            return self.begin_generation(entry, *generation, *steps, input);
+        }
         if self.dirty {
             let _ = self.drive();
         }
@@ -262,6 +296,16 @@ impl Machine {
             Ok(()) => self.wakes.drain(..).for_each(|waker| self.run.deliver(waker)),
             Err(mismatch) => self.end = Some(Progress::Stuck(StuckReason::Nondeterminism(mismatch))),
         }
+    }
+
+    /// Of what was before, a generation knows nothing but which numbers were taken.
+    fn begin_generation(&mut self, entry: &Entry, generation: u32, steps: u32, input: &Payload) {
+        let start = Start { input: input.clone(), started_at: entry.at, ..self.start.clone() };
+        let run = Run::new(&start, generation, steps);
+        run.set_replaying(self.run.is_replaying());
+        let mut next = Self::of(run, start);
+        (next.recorded, next.fed) = (self.recorded, entry.seq);
+        *self = next;
     }
 
     /// Polls the workflow until it waits for the next event, ends, or is stuck.
@@ -401,6 +445,7 @@ impl Machine {
                 cursor::end_rests(&mut state);
                 return Ok(());
             }
+            Event::Continued { .. } => unreachable!("invariant: `feed` has begun a generation with it"),
             Event::TimerFired { step } => {
                 cursor::pair_timer(&mut state, *step, ended)?;
                 state.settle(*step, Answer::Fired)
@@ -485,8 +530,11 @@ impl Machine {
         }
         let (status, failure) = match failed {
             Some(failure) => (FinishedStatus::Failed, failure),
-            None if shielded => return None,
-            None => self.stop.clone()?,
+            None if shielded && self.stop.is_some() => return None,
+            None => match self.stop.clone() {
+                Some(stop) => stop,
+                None => return self.continuation().map(Progress::Continued),
+            },
         };
         let reason = Some(failure.message.clone());
         Some(Progress::Done(Finished {
@@ -495,6 +543,16 @@ impl Machine {
             reason,
             unconsumed: Vec::new(),
         }))
+    }
+
+    /// How the run goes on, if its code has asked for that.
+    fn continuation(&self) -> Option<Continuation> {
+        let mut state = self.run.lock();
+        let (workflow, input) = state.continued.take()?;
+        let left = state.mailboxes.left_values().into_values();
+        let signals = left.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+        let (generation, steps) = (self.run.generation + 1, state.numbers());
+        Some(Continuation { workflow, input, generation, steps, signals })
     }
 
     fn end_of_body(&mut self, ended: Ended) -> Progress {

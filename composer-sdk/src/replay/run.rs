@@ -35,6 +35,7 @@ pub(crate) struct Run {
     pub(crate) workflow_id: WorkflowId,
     pub(crate) workflow: &'static str,
     pub(crate) started_at: Timestamp,
+    pub(crate) generation: u32,
     state: Mutex<State>,
     pub(super) branches: Arrivals,
     /// Something that the machine caused wants a poll.
@@ -50,8 +51,10 @@ pub(crate) struct Run {
 
 /// What changes while a run goes on.
 pub(super) struct State {
-    /// By number, from 1.
+    /// By number, from the first of this generation.
     slots: Vec<Slot>,
+    /// Numbers that were taken before this generation.
+    taken: u32,
     /// The steps that were asked for and have neither a result nor been dropped.
     pub(super) open: BTreeSet<u32>,
     /// Asked since the last `take`.
@@ -75,6 +78,8 @@ pub(super) struct State {
     pub(super) stuck: Option<StuckReason>,
     /// The run ends with this.
     pub(super) failed: Option<Failure>,
+    /// The run goes on as this workflow, with these arguments.
+    pub(super) continued: Option<(&'static str, Payload)>,
     /// What was published since the last `take_published`, the last value of each name.
     pub(super) published: BTreeMap<&'static str, Payload>,
     /// Calls that were built and dropped.
@@ -137,9 +142,11 @@ pub(crate) enum Answer {
 }
 
 impl Run {
-    pub(super) fn new(start: &super::Start) -> Arc<Self> {
+    /// A run whose generation is that one, before which so many numbers were taken.
+    pub(super) fn new(start: &super::Start, generation: u32, taken: u32) -> Arc<Self> {
         let state = State {
             slots: Vec::new(),
+            taken,
             open: BTreeSet::new(),
             asked: Vec::new(),
             abandoned: Vec::new(),
@@ -147,13 +154,14 @@ impl Run {
             mailboxes: Mailboxes::default(),
             cancels: Cancels::default(),
             undos: UndoStack::default(),
-            streams: Streams::new(start.run_id),
+            streams: Streams::new(start.run_id, generation),
             now: start.started_at,
             round: 0,
             moves: 0,
             last: None,
             stuck: None,
             failed: None,
+            continued: None,
             published: BTreeMap::new(),
             forgotten: Vec::new(),
         };
@@ -162,6 +170,7 @@ impl Run {
             workflow_id: start.workflow_id.clone(),
             workflow: start.workflow.name,
             started_at: start.started_at,
+            generation,
             state: Mutex::new(state),
             branches: Arrivals::default(),
             woken: AtomicBool::new(true),
@@ -180,7 +189,7 @@ impl Run {
     pub(crate) fn number(&self) -> u32 {
         let mut state = self.lock();
         state.slots.push(Slot::Built);
-        u32::try_from(state.slots.len()).expect("a run has fewer than 2^32 steps")
+        state.numbers()
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -190,6 +199,18 @@ impl Run {
     /// Ends the run with a failure that its code has no place for.
     pub(crate) fn fail(&self, failure: Failure) {
         self.lock().failed.get_or_insert(failure);
+    }
+
+    /// The run goes on as a new generation, with these arguments of that workflow. Says why it may not.
+    pub(crate) fn continue_as(&self, workflow: &'static str, input: Payload) -> Result<(), String> {
+        let mut state = self.lock();
+        if !state.undos.is_empty() {
+            return Err("`continue_as_new` would forget the undo steps that are recorded: `saga::commit()` before it if \
+                        nothing is to be undone any more"
+                .to_owned());
+        }
+        state.continued.get_or_insert((workflow, input));
+        Ok(())
     }
 
     /// Makes the run stuck, from wherever the fault was found.
@@ -289,7 +310,13 @@ impl Wake for Run {
 
 impl State {
     pub(super) fn slot(&mut self, number: u32) -> Option<&mut Slot> {
-        self.slots.get_mut((number as usize).checked_sub(1)?)
+        self.slots.get_mut(number.checked_sub(self.taken)?.checked_sub(1)? as usize)
+    }
+
+    /// The last step number that was taken.
+    pub(super) fn numbers(&self) -> u32 {
+        let mine = u32::try_from(self.slots.len()).ok();
+        mine.and_then(|mine| mine.checked_add(self.taken)).expect("a run has fewer than 2^32 steps")
     }
 
     pub(super) fn asked(&mut self, number: u32) -> Option<&mut Asked> {

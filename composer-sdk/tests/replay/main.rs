@@ -7,6 +7,7 @@ mod cancel;
 mod children;
 mod combinators;
 mod contexts;
+mod continued;
 mod journal_edges;
 mod logs;
 mod maps;

@@ -6,6 +6,7 @@
 
 mod asking;
 mod children;
+mod continued;
 mod kit;
 mod orders;
 mod postgres;

@@ -5,13 +5,13 @@
 use std::{future::Future, time::Duration};
 
 use composer_runtime::store::{
-    Batch, Claim, Deleted, End, NewRun, NewSession, Order, Ordered, Release, Released, Renewed, Sent,
-    Settled, Started, Status, Store, StoreError, StoreOptions, Suspects, Until, Written,
+    Batch, Claim, Deleted, End, NewRun, NewSession, Order, Ordered, Release, Released, Renewed, RunBatch,
+    Sent, Settled, Started, Status, Store, StoreError, StoreOptions, Suspects, Until, Written,
     postgres::PostgresStore,
 };
 use composer_sdk::{
     id::RunId,
-    journal::{Entry, Outcome},
+    journal::{Entry, Event, Outcome},
 };
 use futures::future::BoxFuture;
 
@@ -324,6 +324,27 @@ on_postgres! {
         sender.execute("commit").await;
         assert_eq!(store.unconsumed(run.0).await.unwrap().len(), 1);
         assert_eq!(store.sweep(&mut Suspects::default()).await.unwrap().shelved, 1);
+    }
+}
+
+on_postgres! {
+    async fn p32_a_message_in_flight_while_a_generation_begins_is_one_of_the_next(db) {
+        let store = db.store();
+        let me = session(&*store).await;
+        let run = owned(&*store, me).await;
+        let mut sender = db.connection().await;
+        sender.execute(&half_a_signal(run.0)).await;
+        let begins = Event::Continued { generation: 1, steps: 0, workflow: "order".into(), input: bytes("[2]") };
+        let part = RunBatch {
+            end: Some(End::Continued { workflow: "order".into(), base: 1 }),
+            ..decided(run, 0, vec![entry(1, begins)])
+        };
+        assert_eq!(at_once("going on", write(&*store, me, vec![part])).await, [Written::Accepted]);
+        sender.execute("commit").await;
+        let mail = store.inbox(&[run.0]).await.unwrap();
+        assert_eq!(mail.len(), 1);
+        let received = signalled(2, mail[0].id, "go", "1");
+        assert_eq!(write(&*store, me, vec![decided(run, 1, vec![received])]).await, [Written::Accepted]);
     }
 }
 

@@ -11,6 +11,7 @@ mod world;
 
 mod changes;
 mod children;
+mod continued;
 mod crashes;
 mod errors;
 mod fan_out;

@@ -167,6 +167,10 @@ impl Store for Hooked {
         (self.hook)("inbox").await?;
         self.store.inbox(runs).await
     }
+    async fn prune(&self, run: RunId, before: u32) -> Result<u64> {
+        (self.hook)("prune").await?;
+        self.store.prune(run, before).await
+    }
     async fn release(&self, session: SessionId, runs: &[Release]) -> Result<Vec<Released>> {
         (self.hook)("release").await?;
         self.store.release(session, runs).await

@@ -84,6 +84,8 @@ pub enum Command {
     Scope(Vec<Command>),
     /// A part that a cancellation waits for; gives the list of its values.
     Shield(Vec<Command>),
+    /// The run continues as new, and does these things.
+    Continue(Vec<Command>),
     /// The run fails with this text.
     Fail(String),
     /// The workflow panics with this text.

@@ -7,7 +7,9 @@ use composer_sdk::{
     options::Retry,
     prelude::*,
     saga,
-    workflow::{log, map, now, poll_until, random, shield, side_effect, spawn, try_side_effect},
+    workflow::{
+        continue_as_new, log, map, now, poll_until, random, shield, side_effect, spawn, try_side_effect,
+    },
 };
 use futures::future::{BoxFuture, try_join_all};
 use serde_json::{Value, json};
@@ -159,6 +161,7 @@ async fn obey_one(command: Command) -> Result<Value> {
             Err(error) => json!(error.to_string()),
         },
         Command::Shield(part) => json!(shield(obey(part)).await?),
+        Command::Continue(commands) => json!(continue_as_new(interpret(commands)).await?),
         Command::Fail(text) => return Err(Error::new(text)),
         Command::Panic(text) => panic!("{text}"),
         Command::Note(name) => {

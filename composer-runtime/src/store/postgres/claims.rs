@@ -130,12 +130,14 @@ select u.*, m.first, m.last, m.rows, m.newest
           from mail) m
   left join u on true";
 
-/// The journals of runs, whole.
+/// The journals of runs, from the begin of their generation on.
 pub(super) const LOAD: &str = "\
-select run_id, seq, at, kind, meta, payload
-  from {s}.journal
- where run_id = any($1)
- order by run_id, seq";
+select r.run_id, j.seq, j.at, j.kind, j.meta, j.payload
+  from {s}.runs r
+ cross join lateral (
+     select seq, at, kind, meta, payload from {s}.journal j where j.run_id = r.run_id and j.seq >= r.base offset 0) j
+ where r.run_id = any($1)
+ order by r.run_id, j.seq";
 
 /// First half of parking: locks what the session owns. A sender in flight makes it skip the run.
 pub(super) const LOCK_FOR_PARK: &str = "\

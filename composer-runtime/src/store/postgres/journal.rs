@@ -139,17 +139,20 @@ o as (
         on conflict on constraint published_pk do update set at = excluded.at, payload = excluded.payload
 ), ";
 
-/// How accepted runs end.
+/// How accepted runs end. One that goes on as a new generation (status 2) names, in place of a result, the entry that
+/// begins it, and in place of a reason its workflow.
 const ENDS: &str = "\
 c as (
     update {s}.runs r
        set status = b.status,
+           workflow = case when b.status = 2 then b.reason else r.workflow end,
+           base = case when b.status = 2 then b.meta::int else r.base end,
            closed_at = case when b.status >= 5 then {now} end,
            stuck_at = case when b.status = 4 then {now} end,
            stuck_build = b.build,
-           result_meta = b.meta,
+           result_meta = case when b.status <> 2 then b.meta end,
            result = b.payload,
-           reason = b.reason,
+           reason = case when b.status <> 2 then b.reason end,
            unconsumed = b.unconsumed::int[]
       from g join unnest($13::uuid[], $14::smallint[], $15::text[], $16::bytea[], $17::text[], $18::text[], $19::text[])
                   b(run_id, status, meta, payload, reason, unconsumed, build) on b.run_id = g.run_id
@@ -254,6 +257,12 @@ select r.run_id, r.status, r.epoch, r.session,
   from {s}.runs r
  where r.run_id = any($1)";
 
+/// What the run's present generation, and the caller, need no more.
+pub(super) const PRUNE: &str = "\
+delete from {s}.journal j
+ using {s}.runs r
+ where r.run_id = $1 and j.run_id = $1 and j.seq < least(r.base, $2)";
+
 pub(super) const PUBLISHED_OF: &str =
     "select name, at, payload from {s}.published where run_id = $1 order by name";
 
@@ -271,6 +280,17 @@ impl PostgresStore {
             .bind(i64::from(limit))
             .fetch_all(&mut *conn))?;
         rows.iter().map(|row| self.read_entry(row, run)).collect()
+    }
+
+    pub(super) async fn prune_journal(&self, run: RunId, before: u32) -> Result<u64> {
+        let mut conn = self.acquire().await?;
+        let pruned = query(&self.sql.prune)
+            .bind(run.as_uuid())
+            .bind(seq_number(before))
+            .execute(&mut *conn)
+            .await
+            .map_err(classify)?;
+        Ok(pruned.rows_affected())
     }
 
     pub(super) async fn published_of(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>> {
@@ -717,6 +737,14 @@ impl Ends {
                     columns.payload.push(payload.map(|payload| codec.encode(payload).as_bytes().to_vec()));
                     columns.reason.push(reason.clone());
                     columns.unconsumed.push((!unconsumed.is_empty()).then(|| int_array(unconsumed)));
+                    columns.build.push(None);
+                }
+                End::Continued { workflow, base } => {
+                    columns.status.push(Status::Running as i16);
+                    columns.meta.push(Some(base.to_string()));
+                    columns.payload.push(None);
+                    columns.reason.push(Some(workflow.clone()));
+                    columns.unconsumed.push(None);
                     columns.build.push(None);
                 }
                 End::Stuck { reason, build } => {

@@ -418,6 +418,10 @@ impl Store for PostgresStore {
         self.load_journals(runs).await
     }
 
+    async fn prune(&self, run: RunId, before: u32) -> Result<u64> {
+        self.prune_journal(run, before).await
+    }
+
     async fn inbox(&self, runs: &[RunId]) -> Result<Vec<Message>> {
         self.inbox_of(runs).await
     }

@@ -128,6 +128,7 @@ statements! {
     next_due = claims::NEXT_DUE,
     unhosted = claims::UNHOSTED,
     page = journal::PAGE,
+    prune = journal::PRUNE,
     write_step = journal::WRITE_STEP,
     write_steps = journal::WRITE_STEPS,
     write_mixed = journal::write_mixed(journal::Extra::Mail),

@@ -71,7 +71,8 @@ pub(super) const APPENDED: &str = "
 /// * `$2` owned runs `[id, epoch, prev]`
 /// * `$3`, `$4` entries `[part, seq, at, kind, meta, payload]` and their bytes
 /// * `$5` inbox rows that become entries `[part, row, run id]`
-/// * `$6`, `$7` ends `[part, status, outcome, result, reason, unconsumed, build]` and their bytes
+/// * `$6`, `$7` ends `[part, status, outcome, result, reason, unconsumed, build]` and their bytes; a run that goes on as a
+///   new generation (status 2) names the entry that begins it for an outcome, and its workflow for a reason
 /// * `$8`, `$9` new runs `[id, workflow, input, build, tags, workflow id, timeout]` and their bytes
 /// * `$10` the last instant that a column holds
 /// * `$11`, `$12` published state `[part, name, value]` and its bytes
@@ -129,11 +130,13 @@ pub(super) const WRITE: &str = sql!(
     update composer_runs
     set
       status = e.value ->> 1,
-      closed_at = iif(e.value ->> 1 = 4, null, e.now),
+      base = iif(e.value ->> 1 = 2, cast(", packed_text!("7", "e", "2", "3"), " as integer), base),
+      workflow = iif(e.value ->> 1 = 2, ", packed_text!("7", "e", "6", "7"), ", workflow),
+      closed_at = iif(e.value ->> 1 in (2, 4), null, e.now),
       stuck_at = iif(e.value ->> 1 = 4, e.now, null),
-      result_meta = ", packed_text!("7", "e", "2", "3"), ",
+      result_meta = iif(e.value ->> 1 = 2, null, ", packed_text!("7", "e", "2", "3"), "),
       result = ", packed!("7", "e", "4", "5"), ",
-      reason = ", packed_text!("7", "e", "6", "7"), ",
+      reason = iif(e.value ->> 1 = 2, null, ", packed_text!("7", "e", "6", "7"), "),
       unconsumed = ", packed_text!("7", "e", "8", "9"), ",
       stuck_build = ", packed_text!("7", "e", "10", "11"), "
     from e
@@ -185,11 +188,19 @@ pub(super) const READ: &str = "
     order by seq
     limit $3";
 
+/// From the begin of the runs' generation on.
 pub(super) const LOAD: &str = "
     select j.run_id, j.seq, j.at, j.kind, j.meta, j.payload
     from json_each($1) b
+    cross join composer_runs r
     cross join composer_journal j
-    where j.run_id = unhex(b.value)";
+    where r.run_id = unhex(b.value) and j.run_id = r.run_id and j.seq >= r.base";
+
+/// What the run's present generation, and the caller, need no more.
+pub(super) const PRUNE: &str = "
+    delete from composer_journal
+    where run_id = $1
+      and seq < (select min(r.base, $2) from composer_runs r where r.run_id = $1)";
 
 /// The journal writer's way into the lane for writes.
 pub(super) struct Writer {
@@ -355,6 +366,15 @@ impl Writer {
                             .bytes(None);
                     });
                 }
+                Some(End::Continued { workflow, base }) => packed.row(|row| {
+                    row.int(part)
+                        .int(super::super::Status::Running as i64)
+                        .text(&base.to_string())
+                        .bytes(None)
+                        .text(workflow)
+                        .bytes(None)
+                        .bytes(None);
+                }),
                 Some(End::Stuck { reason, build }) => packed.row(|row| {
                     row.int(part)
                         .int(super::super::Status::Stuck as i64)
@@ -439,6 +459,10 @@ impl SqliteStore {
                 Ok((name, at, self.decode(c.get()?)?))
             })
             .collect()
+    }
+
+    pub(super) async fn prune_journal(&self, run: RunId, before: u32) -> Result<u64> {
+        self.write.execute(PRUNE, args![run.as_uuid(), i64::from(before)]).await
     }
 
     pub(super) async fn read_journal(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<Entry>> {

@@ -170,6 +170,10 @@ impl Store for SqliteStore {
         self.load_journals(runs).await
     }
 
+    async fn prune(&self, run: RunId, before: u32) -> Result<u64> {
+        self.prune_journal(run, before).await
+    }
+
     async fn inbox(&self, runs: &[RunId]) -> Result<Vec<Message>> {
         self.read_inbox(runs).await
     }

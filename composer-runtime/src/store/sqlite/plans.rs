@@ -22,6 +22,7 @@ const STATEMENTS: &[(&str, &str, &[&str])] = &[
     ("settle", journal::SETTLE, &[]),
     ("read", journal::READ, &[]),
     ("load", journal::LOAD, &[]),
+    ("prune", journal::PRUNE, &[]),
     ("claim", claim::CLAIM, &["i USING INDEX composer_inbox_mail"]),
     ("release", claim::RELEASE, &[]),
     ("start child", children::START_CHILD, &[]),

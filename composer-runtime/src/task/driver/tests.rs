@@ -572,3 +572,49 @@ fn a_workflow_that_does_nothing_but_side_effects_waits_for_the_journal_now_and_t
     let End::Closed { outcome: Outcome::Ok(sum), .. } = end else { panic!("{end:?}") };
     assert_eq!(sum.as_bytes(), b"499500");
 }
+
+/// Goes on as new while a branch is under way.
+#[workflow]
+async fn again(n: u32) -> Result<u32> {
+    let _branch = composer_sdk::workflow::spawn(async { double(100).await });
+    let n = double(n).await?;
+    composer_sdk::workflow::continue_as_new(again(n)).await
+}
+
+#[test]
+fn a_generation_begins_behind_everything_that_was_open() {
+    let mut driver = fresh::<again>("[1]");
+    let mut begun = driver.take(at(0)).start;
+    begun.sort_by_key(|attempt| attempt.activity.input.as_bytes().len());
+    let (step, branch) = (&begun[0], &begun[1]);
+    let todo = report(&mut driver, step, perform(step), at(1));
+    assert_eq!((seqs(&todo), &todo.stop[..]), (vec![1], &[branch.activity.step.number][..]));
+    assert!(todo.write.unwrap().end.is_none(), "the branch has not stopped yet");
+    driver.written(1, u64::MAX, at(1));
+    let todo = report(&mut driver, branch, AttemptEnd::Interrupted, at(2));
+    let write = todo.write.expect("now the generation is over");
+    assert!(matches!(write.end, Some(End::Continued { base: 2, .. })), "{:?}", write.end);
+    assert!(matches!(
+        write.entries[..],
+        [Entry { seq: 2, event: Event::Continued { generation: 1, steps: 3, .. }, .. }]
+    ));
+    assert!(driver.take(at(2)).write.is_none(), "once");
+
+    let mut next = Driver::new(start::<again>("[]"), &write.entries, at(2), None, "build".into());
+    assert_eq!(next.take(at(2)).start.len(), 2);
+}
+
+#[test]
+fn a_message_that_was_read_twice_is_taken_once_also_over_a_generations_end() {
+    let mut old = fresh::<nap>("[]");
+    let message = || {
+        let content = MessageContent::Signal { name: "go".into(), payload: Payload::from(b"1".to_vec()) };
+        vec![Message { id: 7, run_id: RunId::new(at(0)), content }]
+    };
+    old.mail(message(), at(1));
+    let mut next = fresh::<nap>("[]");
+    next.has_heard(old.heard());
+    next.take(at(1));
+    next.mail(message(), at(1));
+    assert!(next.take(at(1)).write.is_none());
+}

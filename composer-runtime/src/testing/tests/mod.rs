@@ -2,6 +2,7 @@
 
 mod activities;
 mod children;
+mod continued;
 mod crashes;
 mod messages;
 mod replays;
