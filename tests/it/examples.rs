@@ -182,6 +182,29 @@ fn the_children_of_the_book_do_what_it_says() {
 }
 
 #[test]
+fn the_structures_of_the_book_do_what_it_says() {
+    let folder = Folder::new();
+    let output = example("structure").env("TMPDIR", folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [
+            "5 pictures have come",
+            "picture no. 2 is left out: picture 13 is broken",
+            "album of 4",
+            "is the album of 4 public?",
+            "is the album of 4 public?",
+            "is the album of 4 public?",
+            "announced",
+            "generation 0 has shown 2 in all",
+            "generation 1 has shown 3 in all",
+            "4 shown",
+        ]
+    );
+}
+
+#[test]
 fn the_code_in_the_readme_is_that_of_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).expect("there is a README.md");
