@@ -4,6 +4,7 @@
 //! that returned a handle will be executed, a signal that returned will be seen or listed as unconsumed.
 
 mod builder;
+mod fork;
 mod handle;
 mod start;
 
@@ -17,6 +18,7 @@ use composer_sdk::{
 pub(crate) use self::start::check_tags;
 pub use self::{
     builder::ComposerBuilder,
+    fork::Fork,
     handle::{Json, Line, Returns, RunHandle},
     start::Start,
 };

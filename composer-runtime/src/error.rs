@@ -22,7 +22,7 @@ pub enum Error {
     /// The call cannot be started by a client.
     #[error("{0}")]
     Start(String),
-    /// The id is taken, and the policy is [`IdPolicy::Reject`](crate::IdPolicy::Reject).
+    /// The id is taken, and the policy is [`IdPolicy::Reject`](crate::IdPolicy::Reject); or it is to be that of a fork.
     #[error("there is a run of workflow id `{id}` already ({status:?}); its run id is {run_id}")]
     AlreadyExists {
         /// The workflow id.
@@ -63,6 +63,22 @@ pub enum Error {
         id: String,
         /// Where it stands.
         status: Status,
+    },
+    /// The run does not know the step that a fork is to begin with.
+    #[error(
+        "the run of workflow id `{id}` cannot be forked at step {step}: its journal knows steps up to {last}, so {first} to \
+         {next} can be made anew",
+        next = last + 1
+    )]
+    NoStep {
+        /// The workflow id.
+        id: String,
+        /// The step asked for.
+        step: u32,
+        /// The first one: 1, unless the run has continued as new.
+        first: u32,
+        /// The last one that the journal knows, 0 for none.
+        last: u32,
     },
     /// The run is open: it cannot be deleted.
     #[error(

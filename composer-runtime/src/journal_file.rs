@@ -26,6 +26,8 @@ const VERSION: u32 = 1;
 pub struct JournalFile {
     /// The run.
     pub run_id: RunId,
+    /// The run whose random numbers it draws: itself, unless it is a fork.
+    pub seed: RunId,
     /// The user's key of it.
     pub workflow_id: WorkflowId,
     /// The workflow's name.
@@ -86,6 +88,7 @@ impl JournalFile {
             workflow: self.workflow.clone(),
             workflow_id: self.workflow_id.clone(),
             run_id: self.run_id,
+            seed: Some(self.seed).filter(|seed| *seed != self.run_id),
             started_at: self.started_at,
             status: self.status,
             input: Bytes::of(&self.input),
@@ -130,6 +133,7 @@ impl JournalFile {
         }
         Ok(Self {
             run_id: file.run_id,
+            seed: file.seed.unwrap_or(file.run_id),
             workflow_id: file.workflow_id,
             workflow: file.workflow,
             started_at: file.started_at,
@@ -165,6 +169,8 @@ struct File {
     workflow: String,
     workflow_id: WorkflowId,
     run_id: RunId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seed: Option<RunId>,
     /// Microseconds since 1970, as all instants.
     started_at: Timestamp,
     status: Status,
@@ -305,6 +311,7 @@ mod tests {
             events.into_iter().zip(1..).map(|(event, seq)| Entry { seq, at: at(seq.into()), event });
         JournalFile {
             run_id,
+            seed: RunId::new(at(1)),
             workflow_id: "order-102".parse().unwrap(),
             workflow: "buy".into(),
             started_at: at(0),

@@ -27,7 +27,7 @@ mod worker;
 #[cfg(feature = "tracing-layer")]
 pub use crate::quiet::QuietOnReplay;
 pub use crate::{
-    client::{Composer, ComposerBuilder, Json, Line, Returns, RunHandle, Start},
+    client::{Composer, ComposerBuilder, Fork, Json, Line, Returns, RunHandle, Start},
     error::Error,
     journal_file::{JournalFile, JournalFileError},
     lists::{Activities, Workflows},

@@ -40,6 +40,10 @@ create table runs (
     parent_run  uuid,
     parent_step int,
     on_parent   smallint,
+    forked_from uuid,
+    forked_step int,
+    copied      int      not null default 0,
+    seed        uuid,
     constraint runs_pk primary key (run_id),
     constraint runs_status_is_known check (status between 0 and 8),
     constraint runs_running_has_owner check (status <> 2 or session is not null),
@@ -54,6 +58,9 @@ comment on column runs.due_at is 'When a pending or parked run is due; null wait
 comment on column runs.parent_run is 'Of a child: the run whose step `parent_step` it is.';
 comment on column runs.on_parent is 'Of a child, when its parent ends first: 1 it is asked to cancel, 2 it goes on.';
 comment on column runs.base is 'The entry that begins the present generation; 0 in the first one.';
+comment on column runs.forked_from is 'Of a fork: the run whose journal before `forked_step` it began with.';
+comment on column runs.copied is 'Of a fork: how many entries of its journal it began with.';
+comment on column runs.seed is 'Of a fork: the run whose random numbers it draws, the first of the chain.';
 comment on column runs.seen is 'Length of the journal at the last take-over from a dead session.';
 
 -- What claims scan: due work by workflow, the runs of a session, stuck runs by the build that could not go on.
@@ -160,6 +167,8 @@ select r.run_id,
        r.reason,
        r.strikes,
        r.tags,
+       r.forked_from,
+       r.forked_step,
        encode(r.input, 'escape') as input,
        r.result_meta,
        encode(r.result, 'escape') as result

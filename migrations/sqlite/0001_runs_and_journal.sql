@@ -32,7 +32,11 @@ create table composer_runs (
   result blob,                                -- its value or error
   parent_run blob,                            -- of a child: the run whose step it is
   parent_step integer,
-  on_parent integer                           -- when its parent ends first: 1 it is asked to cancel, 2 it goes on
+  on_parent integer,                          -- when its parent ends first: 1 it is asked to cancel, 2 it goes on
+  forked_from blob,                           -- of a fork: the run whose journal before `forked_step` it began with
+  forked_step integer,
+  copied integer not null default 0,          -- how many entries that were
+  seed blob                                   -- the run whose random numbers it draws, the first of the chain
 ) strict;
 
 create index composer_runs_due on composer_runs (workflow, due_at) where status in (1, 3);

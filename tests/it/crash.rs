@@ -18,10 +18,10 @@ use async_trait::async_trait;
 use composer_runtime::{
     Composer, Line, RunHandle, Status, Worker,
     store::{
-        Batch, BatchWritten, ChildStarted, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn,
-        Message, MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released,
-        Result as StoreResult, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started,
-        Store, StoreError, Suspects, Swept, Topic,
+        Batch, BatchWritten, ChildStarted, Claim, Claimed, Deleted, Epoch, Forked, IdPolicy, JournalConn,
+        ListenConn, Message, MessageContent, NewFork, NewMessage, NewRun, NewSession, Order, Ordered, Parent,
+        Release, Released, Result as StoreResult, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId,
+        Settled, Started, Store, StoreError, Suspects, Swept, Topic,
     },
 };
 use composer_sdk::{
@@ -199,6 +199,9 @@ impl Store for Mortal {
     }
     async fn order(&self, run: RunId, order: &Order) -> StoreResult<Ordered> {
         self.store.order(run, order).await
+    }
+    async fn fork(&self, fork: &NewFork) -> StoreResult<Forked> {
+        self.store.fork(fork).await
     }
     async fn find(&self, id: &WorkflowId) -> StoreResult<Option<RunRow>> {
         self.store.find(id).await

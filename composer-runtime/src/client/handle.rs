@@ -27,7 +27,7 @@ const REASON: usize = 4096;
 /// Between two looks whether a run that is waited for is still there.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Entries of a journal read at once.
-const READ: u32 = 1_000;
+pub(super) const READ: u32 = 1_000;
 
 /// What a run returns, seen by a client: the workflow's own type, or [`Json`] where its code is not at hand.
 pub trait Returns: 'static {
@@ -72,6 +72,10 @@ pub struct RunHandle<W = Json> {
 impl<W> RunHandle<W> {
     pub(super) fn new(composer: Composer, run_id: RunId, workflow_id: WorkflowId, already: bool) -> Self {
         Self { composer, run_id, workflow_id, already, _returns: PhantomData }
+    }
+
+    pub(super) fn composer(&self) -> &Composer {
+        &self.composer
     }
 
     /// The run's own id.
@@ -262,6 +266,7 @@ impl<W> RunHandle<W> {
         let end = store.ends(&[id]).await?.pop().map(|(_, end)| end.outcome);
         Ok(JournalFile {
             run_id: id,
+            seed: row.seed,
             workflow_id: row.workflow_id,
             workflow: row.workflow,
             started_at: row.started_at.unwrap_or(row.created_at),
@@ -363,7 +368,7 @@ pub struct Line {
     pub name: String,
     /// The attempt.
     pub attempt: Option<u32>,
-    /// The error's chain, and what follows from it; when a timer is due.
+    /// The error's chain, and what follows from it; when a timer is due; where a fork comes from.
     pub detail: String,
 }
 
@@ -377,7 +382,10 @@ fn lines(row: &RunRow, entries: &[Entry]) -> Vec<Line> {
         attempt: None,
         detail: String::new(),
     };
-    let start = Line { name: row.workflow.clone(), ..line(Some(0), row.created_at, "started") };
+    let mut start = Line { name: row.workflow.clone(), ..line(Some(0), row.created_at, "started") };
+    if let Some((original, step)) = row.forked_from {
+        start.detail = format!("forked from run {original} before step {step}");
+    }
     let mut asked = std::collections::HashSet::new();
     let mut lines = vec![start];
     for entry in entries {

@@ -54,12 +54,7 @@ impl<W: Workflow> Start<W> {
 
 impl Start<Json> {
     pub(super) fn untyped(composer: Composer, workflow: String, input: &serde_json::Value) -> Self {
-        let input = match input {
-            serde_json::Value::Array(_) => Payload::encode(input).map_err(Error::from),
-            other => Err(Error::Start(format!(
-                "the input of workflow `{workflow}` is the list of its arguments, a JSON array: write [{other}]"
-            ))),
-        };
+        let input = arguments(&format!("workflow `{workflow}`"), input);
         let input = match workflow.is_empty() || workflow.len() > 256 || workflow.contains('\0') {
             true => Err(Error::Start("a workflow's name has 1 to 256 bytes, without NUL".into())),
             false => input,
@@ -185,6 +180,16 @@ impl<W> Start<W> {
     }
 }
 
+/// A list of arguments.
+pub(super) fn arguments(of: &str, input: &serde_json::Value) -> Result<Payload, Error> {
+    match input {
+        serde_json::Value::Array(_) => Ok(Payload::encode(input)?),
+        other => Err(Error::Start(format!(
+            "the input of {of} is the list of its arguments, a JSON array: write [{other}]"
+        ))),
+    }
+}
+
 /// Writes the start: handed to the worker of this process where there is one with room, else left for any worker.
 async fn place(composer: &Composer, run: NewRun, policy: IdPolicy) -> Result<Started, Error> {
     let host = composer
@@ -234,6 +239,8 @@ fn claimed(run: NewRun, epoch: Epoch, at: composer_sdk::id::Timestamp) -> Claime
         claimed_at: at,
         deadline: run.timeout.map(|timeout| at.saturating_add(timeout)),
         is_child: false,
+        seed: run.run_id,
+        copied: 0,
         taken_over: false,
         strikes: 0,
     }

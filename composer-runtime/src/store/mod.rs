@@ -229,6 +229,57 @@ pub enum ChildStarted {
     Fenced,
 }
 
+/// A run to be made that begins with what another one has done.
+#[derive(Debug, Clone)]
+pub struct NewFork {
+    /// The other one. It stays as it is.
+    pub from: RunId,
+    /// The new one's identity, made with the database's clock.
+    pub run_id: RunId,
+    /// Its key.
+    pub key: ForkKey,
+    /// The number of the first step that is not taken over: for the link between the two.
+    pub step: u32,
+    /// The first entry that may be copied: 1, or the one that begins a later generation, whose arguments are in it.
+    pub first: u32,
+    /// The last entry that is copied.
+    pub upto: u32,
+    /// Entries up to there that are left out.
+    pub without: Vec<u32>,
+    /// The argument list, if it is another one.
+    pub input: Option<Payload>,
+}
+
+/// The key of a fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForkKey {
+    /// Its own run id.
+    OwnId,
+    /// This one, which nobody may have.
+    New(WorkflowId),
+    /// That of its original, which has to be closed, and to which no other run may have succeeded.
+    Inherit,
+}
+
+/// The answer to a fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Forked {
+    /// It is there, with the whole of what it begins with.
+    Done,
+    /// Another run has the key.
+    Taken {
+        /// That run.
+        run_id: RunId,
+        /// Where it stands.
+        status: Status,
+    },
+    /// The original is open, and so keeps its key.
+    Open(Status),
+    /// There is no such run.
+    NoRun,
+}
+
 /// What to do when the workflow id is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -298,6 +349,11 @@ pub struct RunRow {
     pub strikes: u32,
     /// Of a child: its parent, and the number of the step there.
     pub parent: Option<(RunId, u32)>,
+    /// Of a fork: its original, and the number of the first step that it did not take over. It counts as started when
+    /// the original was.
+    pub forked_from: Option<(RunId, u32)>,
+    /// The run whose random numbers it draws: itself, or the first of a chain of forks.
+    pub seed: RunId,
     /// Whether a live session hosts its workflow: `false` explains why it waits.
     pub hosted: bool,
 }
@@ -501,6 +557,10 @@ pub struct Claimed {
     pub strikes: u32,
     /// Whether it is a child: then its end is mail for its parent.
     pub is_child: bool,
+    /// The run whose random numbers it draws: its own, or the original of a fork.
+    pub seed: RunId,
+    /// Of a fork: how many entries of its journal were copied. What it showed by then nobody has written.
+    pub copied: u32,
 }
 
 /// What one statement of the journal writer carries. Runs are in ascending order of their id, each at most once.
@@ -699,6 +759,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Starts a run that is a step of another one, pending, as the owner of that one. Repeating it with the same run id
     /// changes nothing. When the child ends, in whatever way, its parent has a message in the same transaction.
     async fn start_child(&self, child: &NewRun, parent: &Parent) -> Result<ChildStarted>;
+
+    /// Makes a new run, pending, of the same workflow, with the same tags, that begins with a part of another one's
+    /// journal: all of it or nothing. Its deadline, if it has one, counts from now. The original may be open, and is only
+    /// read. Repeating it with the same run id changes nothing.
+    async fn fork(&self, fork: &NewFork) -> Result<Forked>;
 
     /// Puts a message into a run's inbox. Takes no lock that an append waits for.
     async fn send(&self, run: RunId, message: &NewMessage) -> Result<Sent>;

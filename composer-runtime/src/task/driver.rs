@@ -163,10 +163,12 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Replays a journal. Timers that were asked for but never armed count from `claimed_at`.
+    /// Replays a journal, of which the first entries were `copied` from another run. Timers that were asked for but
+    /// never armed count from `claimed_at`.
     pub(crate) fn new(
         start: Start,
         journal: &[Entry],
+        copied: u32,
         claimed_at: Timestamp,
         deadline: Option<Timestamp>,
         build: String,
@@ -176,18 +178,21 @@ impl Driver {
         if let Some(last) = journal.last() {
             (driver.decided, driver.durable, driver.last_at) = (last.seq, last.seq, last.at);
         }
-        let started_at = start.started_at;
+        // What a later generation begins with has been written before anybody has polled it.
+        let lived = journal.iter().rfind(|entry| !hands_over(entry)).map_or(0, |entry| entry.seq);
+        let began =
+            journal.first().filter(|first| hands_over(first)).map_or(start.started_at, |first| first.at);
         let mut machine = Machine::new(start);
         // Whoever had the run before has polled it, also when nothing came of that.
-        if driver.decided > 0 || claimed_at > started_at {
+        if lived > 0 || claimed_at > began {
             machine = machine.resumed(driver.decided);
         }
         journal.iter().for_each(|entry| machine.feed(entry));
         let progress = machine.drive();
         // What a first run has warned of, a replay finds again.
         machine.take_forgotten();
-        // What it has shown was written with its entries.
-        if !journal.is_empty() {
+        // What it has shown was written with its own entries.
+        if lived > copied {
             machine.take_published();
         }
         driver.machine = Some(machine);
@@ -713,6 +718,11 @@ impl Driver {
             None => {}
         }
     }
+}
+
+/// Whether a generation has it from the one before.
+fn hands_over(entry: &Entry) -> bool {
+    matches!(entry.event, Event::Continued { .. } | Event::Signal { inbox: 0, .. })
 }
 
 /// The run has something to do at once.

@@ -82,6 +82,7 @@ struct Task {
     tenure: Arc<Tenure>,
     workflow: &'static str,
     workflow_id: WorkflowId,
+    seed: RunId,
     is_child: bool,
     deadline: Option<Timestamp>,
     /// The entry that begins the run's present generation.
@@ -108,6 +109,7 @@ impl Task {
         let Hosting { claimed, workflow, journal, mailbox, notes } = hosting;
         let start = |input| Start {
             run_id: claimed.run_id,
+            seed: claimed.seed,
             workflow_id: claimed.workflow_id.clone(),
             workflow,
             input,
@@ -118,15 +120,21 @@ impl Task {
         let readable = claimed.input.and_then(|input| Ok((input, journal?)));
         let base = readable.as_ref().map_or(0, |(_, entries)| base(entries));
         let driver = match readable {
-            Ok((input, entries)) => {
-                Driver::new(start(input), &entries, claimed.claimed_at, claimed.deadline, build)
-            }
+            Ok((input, entries)) => Driver::new(
+                start(input),
+                &entries,
+                claimed.copied,
+                claimed.claimed_at,
+                claimed.deadline,
+                build,
+            ),
             Err(why) => Driver::unreadable(why, claimed.started_at, build),
         };
         Self {
             tenure: Tenure::new(claimed.run_id, claimed.epoch),
             workflow: workflow.name,
             workflow_id: claimed.workflow_id,
+            seed: claimed.seed,
             is_child: claimed.is_child,
             deadline: claimed.deadline,
             base,
@@ -266,6 +274,7 @@ impl Task {
         };
         let start = Start {
             run_id,
+            seed: self.seed,
             workflow_id: self.workflow_id.clone(),
             workflow: entry,
             // Both are what the first entry says.
@@ -278,7 +287,7 @@ impl Task {
         }
         (self.workflow, self.base) = (entry.name, first.seq);
         let heard = self.driver.heard();
-        self.driver = Driver::new(start, &entries, first.at, self.deadline, self.host.build.clone());
+        self.driver = Driver::new(start, &entries, 0, first.at, self.deadline, self.host.build.clone());
         self.driver.has_heard(heard);
         if self.draining {
             self.driver.drain();

@@ -49,6 +49,7 @@ impl Hosted {
         let (ring, rang) = (alarm.clone(), woken.clone());
         let start = Start {
             run_id: stored.run_id,
+            seed: stored.run_id,
             workflow_id: stored.workflow_id.clone(),
             workflow: stored.workflow,
             input: stored.input.clone(),
@@ -58,7 +59,7 @@ impl Hosted {
                 ring.ring();
             }),
         };
-        let driver = Driver::new(start, stored.generation(), now, stored.deadline, "this test".into());
+        let driver = Driver::new(start, stored.generation(), 0, now, stored.deadline, "this test".into());
         Self { driver, woken }
     }
 

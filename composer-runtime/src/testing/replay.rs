@@ -104,6 +104,7 @@ pub fn replay<W: Workflow>(journal: &JournalFile) -> Result<Replayed, ReplayErro
     }
     let mut machine = Machine::new(Start {
         run_id: journal.run_id,
+        seed: journal.seed,
         workflow_id: journal.workflow_id.clone(),
         workflow: WorkflowEntry::of::<W>(),
         input: journal.input.clone(),

@@ -55,6 +55,7 @@ impl<W: Workflow> TestRun<W> {
     pub fn export(&self) -> JournalFile {
         self.look(|run| JournalFile {
             run_id: run.stored.run_id,
+            seed: run.stored.run_id,
             workflow_id: run.stored.workflow_id.clone(),
             workflow: W::NAME.into(),
             started_at: run.stored.started_at.unwrap_or(run.stored.due_at),

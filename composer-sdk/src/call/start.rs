@@ -38,6 +38,13 @@ pub struct StartRequest {
     pub delay: Duration,
 }
 
+impl StartRequest {
+    /// Whether the call says more about the run than its arguments.
+    pub fn has_options(&self) -> bool {
+        self.id.is_some() || !self.tags.is_empty() || self.timeout.is_some() || !self.delay.is_zero()
+    }
+}
+
 /// Why a call cannot start a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -1,7 +1,8 @@
 //! The run's own randomness: the same numbers in every life of a run.
 //!
-//! Each named stream is `SplitMix64` from a seed over the run's id, its generation and the stream's name, so drawing from one never
-//! shifts another. The numbers are a promise of the journal: they never change between versions. They are not secret.
+//! Each named stream is `SplitMix64` from a seed over a run's id (its own, or that of a fork's original), its generation and
+//! the stream's name, so drawing from one never shifts another. The numbers are a promise of the journal: they never change
+//! between versions. They are not secret.
 
 use std::collections::HashMap;
 

@@ -65,6 +65,8 @@ const MAX_IDLE_POLLS: u32 = 100_000;
 pub struct Start {
     /// The run.
     pub run_id: RunId,
+    /// The run whose random numbers it draws: itself. A fork draws those of its original, whose steps it repeats.
+    pub seed: RunId,
     /// The user's key of it.
     pub workflow_id: WorkflowId,
     /// The workflow's code.

@@ -154,7 +154,7 @@ impl Run {
             mailboxes: Mailboxes::default(),
             cancels: Cancels::default(),
             undos: UndoStack::default(),
-            streams: Streams::new(start.run_id, generation),
+            streams: Streams::new(start.seed, generation),
             now: start.started_at,
             round: 0,
             moves: 0,

@@ -54,6 +54,7 @@ pub(crate) fn start_with<W: Workflow>(call: Call<W>, alarm: &Alarm) -> Start {
     let run_id: RunId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
     Start {
         run_id,
+        seed: run_id,
         workflow_id: run_id.into(),
         workflow: WorkflowEntry::of::<W>(),
         input: call.into_start().unwrap().input,

@@ -7,7 +7,7 @@ use composer_sdk::{
     id::Timestamp,
     journal::{Event, Outcome},
     prelude::*,
-    replay::{Command, FinishedStatus, Progress},
+    replay::{Command, FinishedStatus, Progress, Start},
 };
 use futures::future::join_all;
 
@@ -346,4 +346,19 @@ fn a_value_that_cannot_be_stored_ends_the_run_and_names_the_state() {
         "{:?}",
         sim.finished()
     );
+}
+
+#[test]
+fn i7_a_fork_draws_the_numbers_of_its_original() {
+    #[workflow]
+    async fn body() -> (u64, String) {
+        (workflow::random("dice").next_u64(), workflow::uuid().to_string())
+    }
+    let value = |start| Sim::new(start, 0).value::<(u64, String)>();
+    let original = start(body());
+    let run_id = "01890a5d-ac96-774b-bcce-b302099a8058".parse().unwrap();
+    let fork = Start { run_id, ..original.clone() };
+    let other = Start { seed: run_id, ..fork.clone() };
+    assert_eq!(value(fork), value(original.clone()));
+    assert_ne!(value(other), value(original));
 }

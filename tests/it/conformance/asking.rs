@@ -441,7 +441,7 @@ promise! {
 
 /// Turns every bit around, and knows its own work by a first byte.
 #[derive(Debug)]
-struct Flip;
+pub(super) struct Flip;
 
 impl Codec for Flip {
     fn encode(&self, payload: Payload) -> Payload {

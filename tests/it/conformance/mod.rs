@@ -7,6 +7,7 @@
 mod asking;
 mod children;
 mod continued;
+mod forks;
 mod kit;
 mod orders;
 mod postgres;

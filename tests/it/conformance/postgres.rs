@@ -5,17 +5,17 @@
 use std::{future::Future, time::Duration};
 
 use composer_runtime::store::{
-    Batch, Claim, Deleted, End, NewRun, NewSession, Order, Ordered, Release, Released, Renewed, RunBatch,
-    Sent, Settled, Started, Status, Store, StoreError, StoreOptions, Suspects, Until, Written,
+    Batch, Claim, Deleted, End, Forked, NewRun, NewSession, Order, Ordered, Release, Released, Renewed,
+    RunBatch, Sent, Settled, Started, Status, Store, StoreError, StoreOptions, Suspects, Until, Written,
     postgres::PostgresStore,
 };
 use composer_sdk::{
-    id::RunId,
+    id::{RunId, Timestamp},
     journal::{Entry, Event, Outcome},
 };
 use futures::future::BoxFuture;
 
-use super::kit::*;
+use super::{forks::fork_of, kit::*};
 use crate::support::{
     Database, block_on, eventually,
     postgres::{
@@ -192,6 +192,50 @@ on_postgres! {
             sender.execute("commit").await;
         }
         assert_eq!(store.inbox(&[run.0]).await.unwrap().len(), 9);
+    }
+}
+
+on_postgres! {
+    async fn i7_a_fork_waits_for_no_append_and_has_what_was_durable_before_it(db) {
+        let store = db.store();
+        let me = session(&*store).await;
+        let run = owned(&*store, me).await;
+        write(&*store, me, vec![decided(run, 0, vec![done(1, "1"), done(2, "2")])]).await;
+        let mut owner = db.connection().await;
+        owner.execute(&half_a_batch(run.0, 3)).await;
+        let there = seqs(&*store, run.0).await.len() as u32;
+        let fork = fork_of(&*store, run.0, there).await;
+        assert_eq!(at_once("the fork", store.fork(&fork)).await.unwrap(), Forked::Done);
+        assert_eq!(seqs(&*store, fork.run_id).await, [1, 2]);
+        // What is not durable is not there to be copied, and then the fork is not there, either.
+        let early = fork_of(&*store, run.0, 3).await;
+        let refused = at_once("the fork", store.fork(&early)).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Rejected { .. }), "{refused:?}");
+        owner.execute("commit").await;
+        assert_eq!(store.fork(&early).await.unwrap(), Forked::Done);
+        assert_eq!(seqs(&*store, early.run_id).await, [1, 2, 3]);
+        assert_eq!(seqs(&*store, fork.run_id).await, [1, 2], "a fork is no mirror");
+    }
+}
+
+on_postgres! {
+    async fn i7_a_fork_lies_in_its_own_month(db) {
+        let store = db.store();
+        let me = session(&*store).await;
+        let last_month = "(select (extract(epoch from date_trunc('month', clock_timestamp() at time zone 'utc')) * 1000000)::bigint - 1)";
+        let before = Timestamp::from_micros(db.number(last_month).await.unwrap());
+        let old = NewRun { run_id: RunId::new(before), ..new_run(&*store).await };
+        store.start(&old, Default::default(), None).await.unwrap();
+        let claimed = claim(&*store, me).await.remove(0);
+        write(&*store, me, vec![decided((claimed.run_id, claimed.epoch), 0, vec![done(1, "1")])]).await;
+        let fork = fork_of(&*store, old.run_id, 1).await;
+        store.fork(&fork).await.unwrap();
+        for table in ["runs", "journal"] {
+            let places = format!(
+                "(select count(distinct tableoid) from {{s}}{table} where run_id in ('{}', '{}'))", old.run_id, fork.run_id
+            );
+            assert_eq!(db.number(&places).await, Some(2), "{table}");
+        }
     }
 }
 

@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use composer_runtime::store::{
-    Batch, BatchWritten, ChildStarted, Claim, Claimed, Deleted, Epoch, IdPolicy, JournalConn, ListenConn,
-    Message, MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released,
-    Renewed, Result, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled, Started, Store,
-    Suspects, Swept, Topic,
+    Batch, BatchWritten, ChildStarted, Claim, Claimed, Deleted, Epoch, Forked, IdPolicy, JournalConn,
+    ListenConn, Message, MessageContent, NewFork, NewMessage, NewRun, NewSession, Order, Ordered, Parent,
+    Release, Released, Renewed, Result, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Settled,
+    Started, Store, Suspects, Swept, Topic,
 };
 use composer_sdk::{
     id::{RunId, Timestamp, WorkflowId},
@@ -122,6 +122,10 @@ impl Store for Hooked {
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {
         (self.hook)("order").await?;
         self.store.order(run, order).await
+    }
+    async fn fork(&self, fork: &NewFork) -> Result<Forked> {
+        (self.hook)("fork").await?;
+        self.store.fork(fork).await
     }
     async fn find(&self, id: &WorkflowId) -> Result<Option<RunRow>> {
         (self.hook)("find").await?;

@@ -122,7 +122,8 @@ with me as materialized (
        and r.run_id >= (select run_id from k order by run_id limit 1)
        and r.run_id <= (select run_id from k order by run_id desc limit 1)
     returning r.run_id, r.workflow_id, r.workflow, r.status, r.epoch, r.input, r.started_at, t.at as claimed_at,
-              r.deadline, k.dead as taken_over, r.strikes, r.parent_run is not null as is_child, k.due
+              r.deadline, k.dead as taken_over, r.strikes, r.parent_run is not null as is_child,
+              coalesce(r.seed, r.run_id) as seed, r.copied, k.due
 )
 select u.*, m.first, m.last, m.rows, m.newest
   from (select min(id) filter (where old) as first, max(id) filter (where old) as last,
@@ -363,6 +364,8 @@ impl PostgresStore {
             taken_over: get(row, "taken_over")?,
             strikes: get::<i32>(row, "strikes")?.try_into().unwrap_or(0),
             is_child: get(row, "is_child")?,
+            seed: RunId::from(get::<Uuid>(row, "seed")?),
+            copied: get::<i32>(row, "copied")?.unsigned_abs(),
         })
     }
 

@@ -794,6 +794,6 @@ fn int_array(numbers: &[u32]) -> String {
 }
 
 /// An entry's number as a column; a journal never gets that long.
-fn seq_number(seq: u32) -> i32 {
+pub(super) fn seq_number(seq: u32) -> i32 {
     i32::try_from(seq).unwrap_or(i32::MAX)
 }

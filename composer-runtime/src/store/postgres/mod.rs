@@ -11,6 +11,7 @@
 mod batches;
 mod children;
 mod claims;
+mod forks;
 mod inbox;
 mod journal;
 mod listen;
@@ -39,10 +40,10 @@ use self::{
     sql::{Statements, query},
 };
 use super::{
-    ChildStarted, Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
-    MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released, Result,
-    RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions,
-    Suspects, Swept, Topic,
+    ChildStarted, Claim, Claimed, Codec, Deleted, Epoch, Forked, IdPolicy, JournalConn, ListenConn, Message,
+    MessageContent, NewFork, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released,
+    Result, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Started, Store, StoreError,
+    StoreOptions, Suspects, Swept, Topic,
 };
 
 /// The store on Postgres.
@@ -404,6 +405,10 @@ impl Store for PostgresStore {
 
     async fn published(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>> {
         self.published_of(run).await
+    }
+
+    async fn fork(&self, fork: &NewFork) -> Result<Forked> {
+        self.fork_run(fork).await
     }
 
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {

@@ -86,6 +86,7 @@ pub(super) fn row(matches: &str) -> String {
 const ROW: &str = "\
 select r.run_id, r.workflow_id, r.workflow, r.status, r.epoch, r.session, r.created_at, r.started_at, r.closed_at,
        r.due_at, r.deadline, r.tags::text as tags, r.reason, r.strikes, r.parent_run, r.parent_step,
+       r.forked_from, r.forked_step, coalesce(r.seed, r.run_id) as seed,
        exists (select from {s}.sessions s
                 where s.dead_at is null and s.lease_until > {now} and r.workflow = any(s.workflows)) as hosted
   from {s}.runs r";
@@ -110,10 +111,10 @@ with j as (delete from {s}.journal where run_id = $1),
 delete from {s}.runs where run_id = $1";
 
 /// A run that stands in the way of a start, or is its answer.
-struct Existing {
-    run_id: RunId,
+pub(super) struct Existing {
+    pub(super) run_id: RunId,
     workflow: String,
-    status: Status,
+    pub(super) status: Status,
     epoch: Epoch,
     session: Option<SessionId>,
     at: Timestamp,
@@ -237,7 +238,7 @@ impl PostgresStore {
         }))
     }
 
-    async fn existing(&self, id: &WorkflowId) -> Result<Option<Existing>> {
+    pub(super) async fn existing(&self, id: &WorkflowId) -> Result<Option<Existing>> {
         let row = read!(self, |conn| query(&self.sql.by_id)
             .bind(id.as_str().to_owned())
             .fetch_optional(&mut *conn))?;
@@ -384,6 +385,10 @@ pub(super) fn read_row(row: &PgRow) -> Result<RunRow> {
         parent: get::<Option<Uuid>>(row, "parent_run")?
             .map(RunId::from)
             .zip(get::<Option<i32>>(row, "parent_step")?.map(i32::unsigned_abs)),
+        forked_from: get::<Option<Uuid>>(row, "forked_from")?
+            .map(RunId::from)
+            .zip(get::<Option<i32>>(row, "forked_step")?.map(i32::unsigned_abs)),
+        seed: RunId::from(get::<Uuid>(row, "seed")?),
         hosted: get(row, "hosted")?,
     })
 }

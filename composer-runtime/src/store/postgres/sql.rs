@@ -12,7 +12,7 @@ use sqlx::{
     query::{Query, QueryScalar},
 };
 
-use super::{children, claims, inbox, journal, listen, orders, runs, schema, sessions};
+use super::{children, claims, forks, inbox, journal, listen, orders, runs, schema, sessions};
 use crate::store::{Result, StoreError};
 
 /// A statement's text.
@@ -112,6 +112,7 @@ statements! {
     child_row = children::CHILD_ROW,
     send = inbox::SEND,
     cancel_idle = inbox::CANCEL_IDLE,
+    fork = forks::FORK,
     terminate = orders::terminate(),
     pause = orders::pause(),
     resume = orders::resume(),

@@ -107,7 +107,7 @@ pub(super) const CLAIM: &str = sql!(
       and exists (select 1 from composer_sessions s where s.id = $1 and s.dead_at is null)
     returning
       run_id, workflow_id, workflow, status, epoch, input, started_at, (select now from clock), deadline,
-      taken_over, strikes, parent_run is not null"
+      taken_over, strikes, parent_run is not null, coalesce(seed, run_id), copied"
 );
 
 /// Parks or gives back owned runs. Under the write lock a look at the inbox is final: who sends later finds the run
@@ -250,6 +250,8 @@ impl SqliteStore {
             taken_over: c.int()? == 1,
             strikes: c.small()?,
             is_child: c.int()? == 1,
+            seed: c.run_id()?,
+            copied: c.small()?,
         }))
     }
 

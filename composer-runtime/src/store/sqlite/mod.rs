@@ -19,6 +19,7 @@
 
 mod children;
 mod claim;
+mod forks;
 mod inbox;
 mod journal;
 mod lane;
@@ -47,10 +48,10 @@ use self::{
     rows::{now, sql},
 };
 use super::{
-    ChildStarted, Claim, Claimed, Codec, Deleted, Epoch, IdPolicy, JournalConn, ListenConn, Message,
-    MessageContent, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released, Result,
-    RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Started, Store, StoreError, StoreOptions,
-    Suspects, Swept, Topic,
+    ChildStarted, Claim, Claimed, Codec, Deleted, Epoch, Forked, IdPolicy, JournalConn, ListenConn, Message,
+    MessageContent, NewFork, NewMessage, NewRun, NewSession, Order, Ordered, Parent, Release, Released,
+    Result, RunEnd, RunFilter, RunRow, Sent, SessionConn, SessionId, Started, Store, StoreError,
+    StoreOptions, Suspects, Swept, Topic,
 };
 
 /// A SQLite file as the store.
@@ -196,6 +197,10 @@ impl Store for SqliteStore {
 
     async fn published(&self, run: RunId) -> Result<Vec<(String, Timestamp, Payload)>> {
         self.published_of(run).await
+    }
+
+    async fn fork(&self, fork: &NewFork) -> Result<Forked> {
+        self.fork_run(fork).await
     }
 
     async fn order(&self, run: RunId, order: &Order) -> Result<Ordered> {

@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-use super::{children, claim, inbox, journal, orders, runs, sessions};
+use super::{children, claim, forks, inbox, journal, orders, runs, sessions};
 
 /// Every statement that runs while there is much in the tables, with what it may scan.
 const STATEMENTS: &[(&str, &str, &[&str])] = &[
@@ -26,6 +26,7 @@ const STATEMENTS: &[(&str, &str, &[&str])] = &[
     ("claim", claim::CLAIM, &["i USING INDEX composer_inbox_mail"]),
     ("release", claim::RELEASE, &[]),
     ("start child", children::START_CHILD, &[]),
+    ("fork", forks::FORK, &[]),
     ("terminate", orders::TERMINATE, &[]),
     ("pause", orders::PAUSE, &[]),
     ("resume", orders::RESUME, &[]),

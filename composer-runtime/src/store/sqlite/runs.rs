@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The last instant that a column holds, as [`Timestamp::MAX`].
-const FOREVER: i64 = Timestamp::MAX.as_micros();
+pub(super) const FOREVER: i64 = Timestamp::MAX.as_micros();
 
 /// Starts a run, unless its key is taken. Three runs can be in the way: the one that the key names, the one of the
 /// same run id (the same start, repeated: the answer is as it was), and one without a key whose run id, as text, is this key.
@@ -32,7 +32,7 @@ pub(super) const START: &str = sql!(
     from composer_runs
     where run_id in ($1, $3)
        or run_id in (select i.run_id from composer_ids i where i.workflow_id = $2)
-    order by run_id = $1 desc
+    order by run_id = $1 desc, run_id = $3
     limit 1;
 
     select iif(run_id = $1, 2, 1), owned, at, run_id, workflow, status from temp.composer_obstacle;
@@ -75,7 +75,8 @@ macro_rules! select_run {
             "select
               r.run_id, r.workflow_id, r.workflow, r.status, r.epoch, iif(r.status = 2, r.session, null),
               r.created_at, r.started_at, r.closed_at, iif(r.status in (1, 3), r.due_at, null), r.deadline,
-              r.tags, r.reason, r.strikes, r.parent_run, r.parent_step,
+              r.tags, r.reason, r.strikes, r.parent_run, r.parent_step, r.forked_from, r.forked_step,
+              coalesce(r.seed, r.run_id),
               exists (
                 select 1 from composer_sessions s, json_each(s.workflows) w
                 where s.dead_at is null and s.lease_until > ",
@@ -228,7 +229,7 @@ impl SqliteStore {
 }
 
 /// The run that a key would name if it were a run's own: only the very text that a run id is written as.
-fn run_named_by(id: &WorkflowId) -> Option<Uuid> {
+pub(super) fn run_named_by(id: &WorkflowId) -> Option<Uuid> {
     let run: RunId = id.as_str().parse().ok()?;
     (run.to_string() == id.as_str()).then(|| run.as_uuid())
 }
@@ -275,6 +276,11 @@ fn run_row(row: &SqliteRow) -> Result<RunRow> {
             .get::<Option<Uuid>>()?
             .map(RunId::from)
             .zip(c.get::<Option<i64>>()?.map(|step| step as u32)),
+        forked_from: c
+            .get::<Option<Uuid>>()?
+            .map(RunId::from)
+            .zip(c.get::<Option<i64>>()?.map(|step| step as u32)),
+        seed: c.run_id()?,
         hosted: c.int()? == 1,
     })
 }

@@ -66,6 +66,7 @@ fn start<W: Workflow>(input: &str) -> Start {
     let run_id = RunId::new(at(0));
     Start {
         run_id,
+        seed: run_id,
         workflow_id: run_id.into(),
         workflow: WorkflowEntry::of::<W>(),
         input: Payload::from(input.as_bytes().to_vec()),
@@ -75,7 +76,7 @@ fn start<W: Workflow>(input: &str) -> Start {
 }
 
 fn fresh<W: Workflow>(input: &str) -> Driver {
-    Driver::new(start::<W>(input), &[], at(0), None, "build".into())
+    Driver::new(start::<W>(input), &[], 0, at(0), None, "build".into())
 }
 
 /// What a worker would do: run the activity for real.
@@ -151,7 +152,7 @@ fn attempts_are_counted_across_a_crash_and_the_rest_stays_absolute() {
     let mut driver = fresh::<chain>("[13]");
     let first = driver.take(at(0)).start.remove(0);
     let entries = report(&mut driver, &first, perform(&first), at(1)).write.unwrap().entries;
-    let mut heir = Driver::new(start::<chain>("[13]"), &entries, at(1), None, "build".into());
+    let mut heir = Driver::new(start::<chain>("[13]"), &entries, 0, at(1), None, "build".into());
     assert!(heir.take(at(1)).start.is_empty());
     heir.tick(at(2));
     assert_eq!(heir.take(at(2)).start[0].attempt, 2);
@@ -210,10 +211,10 @@ fn a_late_result_of_a_loser_changes_nothing() {
 
 #[test]
 fn a_timer_never_armed_counts_from_the_claim_and_an_armed_one_does_not() {
-    let mut late = Driver::new(start::<nap>("[]"), &[], at(1000), None, "build".into());
+    let mut late = Driver::new(start::<nap>("[]"), &[], 0, at(1000), None, "build".into());
     let set = late.take(at(1000)).write.unwrap().entries;
     assert!(matches!(set[0].event, Event::TimerSet { due, .. } if due == at(1060)));
-    let heir = Driver::new(start::<nap>("[]"), &set, at(5000), None, "build".into());
+    let heir = Driver::new(start::<nap>("[]"), &set, 0, at(5000), None, "build".into());
     assert_eq!(heir.next_instant(), Some(at(1060)));
 }
 
@@ -272,7 +273,7 @@ fn a_cancelled_run_stops_what_is_under_way_first() {
 
 #[test]
 fn the_runs_own_timeout_ends_it() {
-    let mut driver = Driver::new(start::<nap>("[]"), &[], at(0), Some(at(30)), "build".into());
+    let mut driver = Driver::new(start::<nap>("[]"), &[], 0, at(0), Some(at(30)), "build".into());
     driver.take(at(0));
     driver.written(1, u64::MAX, at(0));
     assert_eq!(driver.next_instant(), Some(at(30)));
@@ -286,7 +287,7 @@ fn other_code_is_stuck_and_starts_nothing() {
     let mut driver = fresh::<chain>("[2]");
     let first = driver.take(at(0)).start.remove(0);
     let entries = report(&mut driver, &first, perform(&first), at(1)).write.unwrap().entries;
-    let mut other = Driver::new(start::<nap>("[]"), &entries, at(1), None, "other".into());
+    let mut other = Driver::new(start::<nap>("[]"), &entries, 0, at(1), None, "other".into());
     let todo = other.take(at(1));
     assert!(todo.start.is_empty());
     let write = todo.write.unwrap();
@@ -332,7 +333,7 @@ fn an_errors_own_delay_replaces_the_policys() {
 
 #[test]
 fn a_run_whose_writes_are_refused_rests_for_nobody_and_ticks_no_more() {
-    let mut driver = Driver::new(start::<nap>("[]"), &[], at(0), Some(at(10)), "build".into());
+    let mut driver = Driver::new(start::<nap>("[]"), &[], 0, at(0), Some(at(10)), "build".into());
     driver.take(at(0));
     driver.forget_unwritten();
     assert!(!driver.is_idle(), "it would be let go before it is set stuck");
@@ -383,7 +384,7 @@ fn an_undo_step_begins_only_when_what_it_undoes_has_stopped() {
 
 #[test]
 fn a_run_that_is_being_undone_is_past_its_deadline_once() {
-    let mut driver = Driver::new(start::<saga>("[]"), &[], at(0), Some(at(10)), "build".into());
+    let mut driver = Driver::new(start::<saga>("[]"), &[], 0, at(0), Some(at(10)), "build".into());
     let step = driver.take(at(0)).start.remove(0);
     driver.tick(at(10));
     driver.tick(at(11));
@@ -450,7 +451,7 @@ fn i10_a_replay_knows_that_a_rest_was_ended() {
     let mut entries = report(&mut driver, &first, perform(&first), at(1)).write.unwrap().entries;
     driver.mail(vec![retry(7)], at(1));
     entries.extend(driver.take(at(1)).write.unwrap().entries);
-    let mut heir = Driver::new(start::<chain>("[13]"), &entries, at(1), None, "build".into());
+    let mut heir = Driver::new(start::<chain>("[13]"), &entries, 0, at(1), None, "build".into());
     assert_eq!(heir.take(at(1)).start[0].attempt, 2);
 }
 
@@ -530,12 +531,12 @@ fn what_a_side_effect_gave_is_journaled_and_the_run_goes_on_in_the_same_turn() {
 #[test]
 fn a_side_effect_of_which_the_journal_knows_nothing_counts_from_the_claim() {
     let start = start::<asks_the_world>("[1]");
-    let mut driver = Driver::new(start.clone(), &[], at(500), None, "build".into());
+    let mut driver = Driver::new(start.clone(), &[], 0, at(500), None, "build".into());
     let entries = driver.take(at(500)).write.expect("two entries").entries;
     assert_eq!(entries[0].at, at(500));
     assert!(matches!(&entries[1].event, Event::TimerSet { due, .. } if *due == at(560)));
     // With its entry there is nothing to do but to wait.
-    let mut driver = Driver::new(start, &entries, at(520), None, "build".into());
+    let mut driver = Driver::new(start, &entries, 0, at(520), None, "build".into());
     assert!(driver.take(at(520)).write.is_none());
     assert_eq!(driver.next_instant(), Some(at(560)));
 }
@@ -544,12 +545,12 @@ fn a_side_effect_of_which_the_journal_knows_nothing_counts_from_the_claim() {
 fn a_side_effect_whose_value_the_journal_holds_does_not_run_again() {
     let start = start::<asks_once>("[]");
     let entries =
-        Driver::new(start.clone(), &[], at(0), None, "build".into()).take(at(0)).write.unwrap().entries;
+        Driver::new(start.clone(), &[], 0, at(0), None, "build".into()).take(at(0)).write.unwrap().entries;
     assert_eq!((entries.len(), ASKED.load(Ordering::SeqCst)), (3, 2));
-    Driver::new(start.clone(), &entries, at(0), None, "build".into());
+    Driver::new(start.clone(), &entries, 0, at(0), None, "build".into());
     assert_eq!(ASKED.load(Ordering::SeqCst), 2);
     // Of the second the journal knows nothing.
-    let mut driver = Driver::new(start, &entries[..1], at(1), None, "build".into());
+    let mut driver = Driver::new(start, &entries[..1], 0, at(1), None, "build".into());
     assert_eq!((ASKED.load(Ordering::SeqCst), seqs(&driver.take(at(1)))), (3, vec![2, 3]));
 }
 
@@ -600,7 +601,7 @@ fn a_generation_begins_behind_everything_that_was_open() {
     ));
     assert!(driver.take(at(2)).write.is_none(), "once");
 
-    let mut next = Driver::new(start::<again>("[]"), &write.entries, at(2), None, "build".into());
+    let mut next = Driver::new(start::<again>("[]"), &write.entries, 0, at(2), None, "build".into());
     assert_eq!(next.take(at(2)).start.len(), 2);
 }
 
@@ -617,4 +618,47 @@ fn a_message_that_was_read_twice_is_taken_once_also_over_a_generations_end() {
     next.take(at(1));
     next.mail(message(), at(1));
     assert!(next.take(at(1)).write.is_none());
+}
+
+static STATE: Published<u32> = Published::new("state");
+
+#[workflow]
+async fn shows() -> Result<u32> {
+    STATE.set(&0);
+    let n = double(1).await?;
+    STATE.set(&n);
+    double(n).await
+}
+
+#[test]
+fn i7_a_fork_shows_what_its_original_had_shown_by_then() {
+    let mut driver = fresh::<shows>("[]");
+    let first = driver.take(at(0)).start.remove(0);
+    let entries = report(&mut driver, &first, perform(&first), at(1)).write.unwrap().entries;
+    let replay =
+        |copied| Driver::new(start::<shows>("[]"), &entries, copied, at(1), None, "build".into()).take(at(1));
+    let write = replay(1).write.expect("nobody has written it for the fork");
+    assert_eq!((write.prev, write.entries.len(), write.published[0].1.as_bytes()), (1, 0, &b"2"[..]));
+    assert!(replay(0).write.is_none(), "an heir finds it written");
+}
+
+/// Shows something at once, and again after a step.
+#[workflow]
+async fn shows_again(n: u32) -> Result<u32> {
+    STATE.set(&n);
+    double(n).await?;
+    composer_sdk::workflow::continue_as_new(shows_again(n + 1)).await
+}
+
+#[test]
+fn what_a_generation_shows_at_once_is_written_also_after_a_crash_in_between() {
+    let mut driver = fresh::<shows_again>("[1]");
+    let step = driver.take(at(0)).start.remove(0);
+    let entries = report(&mut driver, &step, perform(&step), at(1)).write.unwrap().entries;
+    let begins = &entries[1..];
+    for claimed_at in [begins[0].at, at(100)] {
+        let mut next = Driver::new(start::<shows_again>("[]"), begins, 0, claimed_at, None, "build".into());
+        let write = next.take(claimed_at).write.expect("nobody has written it");
+        assert_eq!((write.entries.len(), write.published[0].1.as_bytes()), (0, &b"2"[..]));
+    }
 }
