@@ -80,10 +80,16 @@ pub enum Error {
         /// The last one that the journal knows, 0 for none.
         last: u32,
     },
-    /// The run is open: it cannot be deleted.
+    /// The run has completed: nothing went wrong that could be made good.
     #[error(
-        "the run of workflow id `{id}` is open ({status:?}); cancel it and wait for its end before deleting it"
+        "the run of workflow id `{id}` has completed: there is nothing to redrive; `fork` makes steps of it again"
     )]
+    NothingToRedrive {
+        /// The workflow id.
+        id: String,
+    },
+    /// The run is open: it can be neither deleted nor redriven.
+    #[error("the run of workflow id `{id}` is open ({status:?}); wait for its end first, or cancel it")]
     Open {
         /// The workflow id.
         id: String,

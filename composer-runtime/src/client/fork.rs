@@ -1,4 +1,4 @@
-//! Forking a run: a new one that begins with what the old one has done.
+//! Forking and redriving a run: a new one that begins with what the old one has done.
 //!
 //! What is taken over is decided here ([`plan`]), from a journal that may be growing meanwhile: entries never change,
 //! so what was read stays true. The store then makes the new run with all of it, or nothing.
@@ -17,7 +17,7 @@ use self::plan::{Mark, Prefix};
 use super::{RunHandle, handle::READ, start::arguments};
 use crate::{
     error::Error,
-    store::{ForkKey, Forked, NewFork, StoreError, Topic},
+    store::{ForkKey, Forked, NewFork, Status, StoreError, Topic},
 };
 
 /// A fork that is being put together; `.await` makes it happen.
@@ -45,9 +45,10 @@ impl<W> RunHandle<W> {
     /// ```
     ///
     /// The journal says which number a step has ([`RunHandle::journal`]). What is taken over ends with the first result
-    /// that is not: of branches side by side, what ended after a later step's result is made again. Neither is a
-    /// request to cancel taken over, nor what came after it; nor is a signal that came later, or was never journaled.
-    /// Undo steps that ran at the run's end are not known to the fork: fork before what they have undone.
+    /// that is not: of branches side by side, what ended after a later step's result is made again. What has no result
+    /// by then begins afresh: with the first attempt, with a new timer, with a child of its own. Neither is a request
+    /// to cancel taken over, nor what came after it; nor is a signal that came later, or was never journaled. Undo
+    /// steps that ran at the run's end are not known to the fork: fork before what they have undone.
     ///
     /// The fork's workflow sees the same `now()`, random numbers and uuids up to there. Its activities have idempotency
     /// keys of their own, it is nobody's child, and its timeout begins anew.
@@ -55,7 +56,49 @@ impl<W> RunHandle<W> {
         Fork { original: self.clone(), step, id: None, input: None }
     }
 
-    /// Reads the journal of a generation, until a mark is as much as it takes. An entry that cannot be read is no obstacle behind that.
+    /// A new run under the same workflow id that goes on where this one ended without a value: what it has done is
+    /// taken over, and what ended it gets another chance. From now on the id names the new run; this one stays as it
+    /// is.
+    ///
+    /// ```no_run
+    /// # async fn example(composer: composer_runtime::Composer) -> Result<(), composer_runtime::Error> {
+    /// // The number of the card was wrong, and no attempt to charge it went through. By now it is right.
+    /// let again = composer.get_json("order-102").await?.redrive().await?;
+    /// println!("{:?}", again.result().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// * After a failure, the last step that ended with an error is made again, with its first attempt. Without such a
+    ///   step the workflow itself said no, and will again unless its code is another one by now.
+    /// * After a cancellation or the run's timeout, it goes on as if that had not been; the timeout begins anew.
+    /// * After [`RunHandle::terminate`], it goes on where it was. If an undo step could not be made, that one is made
+    ///   again.
+    ///
+    /// What was undone at the end is done again. All else is as with a [fork](RunHandle::fork), which the new run is.
+    ///
+    /// # Errors
+    /// [`Error::NothingToRedrive`] when the run has completed, [`Error::Open`] when it has not ended;
+    /// [`Error::AlreadyExists`] when the id names another run by now, as after a redrive: of two at once, one succeeds.
+    /// [`Error::NoRun`] when it was deleted.
+    ///
+    /// # Cancel safety
+    /// A redrive whose future is dropped may or may not have happened: a second one finds that the id names another
+    /// run.
+    pub async fn redrive(&self) -> Result<RunHandle<W>, Error> {
+        let id = || self.workflow_id().to_string();
+        let status = self.status().await?.status;
+        match status {
+            Status::Completed => return Err(Error::NothingToRedrive { id: id() }),
+            status if !status.is_closed() => return Err(Error::Open { id: id(), status }),
+            _ => {}
+        }
+        let marks = self.marks(|_| false).await?;
+        self.begin_with(plan::after_end(&marks, status), ForkKey::Inherit, None).await
+    }
+
+    /// Reads the journal of a generation, until a mark is as much as it takes. An entry that cannot be read is no obstacle
+    /// behind that.
     async fn marks(&self, enough: impl Fn(&Mark) -> bool) -> Result<Vec<Mark>, Error> {
         let (mut marks, mut after, mut limit) = (vec![], 0, READ);
         loop {

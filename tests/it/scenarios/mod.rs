@@ -21,6 +21,7 @@ mod modes;
 mod orders;
 mod payloads;
 mod published;
+mod redrive;
 mod repair;
 mod sagas;
 mod seeing;

@@ -1,27 +1,30 @@
 //! With what of a journal a new run begins: decided without touching the world.
 //!
 //! What is taken over is a part from the journal's beginning: only of that it is certain that the code comes to the
-//! same with it. Left out of it is what the new run begins afresh: attempts, armed timers and started children of the
-//! steps that it makes anew, and of those that had not settled by then (but not their timers: an instant stays what it
-//! is).
+//! same with it. Left out of it is what only steps without a result in it have: failed attempts, armed timers and
+//! started children. These steps begin afresh, and a replay does not notice.
 
 use std::{collections::HashSet, ops::RangeInclusive};
 
-use composer_sdk::journal::{Entry, Event};
+use composer_sdk::journal::{Entry, Event, Outcome, StepKind};
+
+use crate::store::Status;
 
 /// An entry, as far as a plan needs to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     seq: u32,
     what: What,
+    /// Whether it is of an undo step.
+    undo: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     /// Something about a step that the workflow does not see.
-    Beneath { step: u32, timer: bool },
+    Beneath { step: u32 },
     /// A step has its result.
-    Settled { step: u32 },
+    Settled { step: u32, failed: bool },
     /// The run was asked to end, or ran out of time.
     Stop,
     /// A generation begins, before which so many step numbers were taken.
@@ -49,17 +52,25 @@ impl Mark {
             Event::CancelRequested { .. } | Event::RunTimedOut => What::Stop,
             Event::Continued { steps, .. } => What::Begins { taken: *steps },
             event => match (event.step(), event.is_delivered()) {
-                (Some(step), true) => What::Settled { step },
-                (Some(step), false) => What::Beneath { step, timer: matches!(event, Event::TimerSet { .. }) },
+                (Some(step), true) => What::Settled { step, failed: is_error(event) },
+                (Some(step), false) => What::Beneath { step },
                 (None, _) => What::Other,
             },
         };
-        Self { seq: entry.seq, what }
+        let undo = match &entry.event {
+            Event::StepDone { step, .. } | Event::AttemptFailed { step, .. } => step.kind == StepKind::Undo,
+            _ => false,
+        };
+        Self { seq: entry.seq, what, undo }
     }
 
     /// Whether it is a result that a run does not take over which begins again at a step.
     pub(super) fn is_result_from(&self, step: u32) -> bool {
-        matches!(self.what, What::Settled { step: settled } if settled >= step)
+        matches!(self.what, What::Settled { step: settled, .. } if settled >= step)
+    }
+
+    fn is_result(&self) -> bool {
+        self.is_result_from(0)
     }
 
     /// Of the begin of a generation: the step numbers that were taken before.
@@ -72,9 +83,18 @@ impl Mark {
 
     fn step(&self) -> Option<u32> {
         match self.what {
-            What::Beneath { step, .. } | What::Settled { step } => Some(step),
+            What::Beneath { step } | What::Settled { step, .. } => Some(step),
             _ => None,
         }
+    }
+}
+
+fn is_error(event: &Event) -> bool {
+    match event {
+        Event::StepDone { outcome, .. } | Event::ChildDone { outcome, .. } => {
+            !matches!(outcome, Outcome::Ok(_))
+        }
+        _ => false,
     }
 }
 
@@ -91,18 +111,59 @@ pub(super) fn before_step(marks: &[Mark], step: u32) -> Prefix {
     prefix(&marks[..end.unwrap_or(marks.len())], step)
 }
 
-fn prefix(marks: &[Mark], step: u32) -> Prefix {
-    let settled: HashSet<u32> = marks
-        .iter()
-        .filter_map(|mark| match mark.what {
-            What::Settled { step } => Some(step),
-            _ => None,
-        })
-        .collect();
-    let afresh = |mark: &&Mark| match mark.what {
-        What::Beneath { step: of, timer } => of >= step || (!timer && !settled.contains(&of)),
-        _ => false,
+/// What a run begins with that goes on where another one has ended without a value.
+///
+/// * An undo step failed, so that the run was stuck, and somebody closed it by hand: it is made again.
+/// * The run was closed by hand while it went on: nothing is.
+/// * It was cancelled, or ran out of time: it goes on as if that had not been.
+/// * It failed: the last step that ended with an error is made again. Without such a step the error is the workflow's
+///   own, and whether it comes again, its code says.
+///
+/// What was undone when the run ended is done again: the steps from the first one that an undo step belongs to.
+pub(super) fn after_end(marks: &[Mark], status: Status) -> Prefix {
+    let error = marks.iter().rposition(|mark| matches!(mark.what, What::Settled { failed: true, .. }));
+    let failed = error.and_then(|error| marks[error].step());
+    if let (Some(error), Some(step)) = (error.filter(|error| marks[*error].undo), failed) {
+        return prefix(&marks[..error], step);
+    }
+    let stop = marks.iter().position(|mark| mark.what == What::Stop);
+    if status == Status::Terminated || (status == Status::Cancelled && stop.is_none()) {
+        return goes_on(marks);
+    }
+    let (end, step) = match (stop, error) {
+        (Some(stop), _) => (stop, None),
+        (None, Some(error)) => (error, failed),
+        (None, None) => (end_of_body(marks), None),
     };
+    let undone = marks[end..].iter().filter(|mark| mark.undo).filter_map(Mark::step).min();
+    match (undone, step) {
+        (None, None) => goes_on(&marks[..end]),
+        (None, Some(step)) => prefix(&marks[..end], step),
+        (Some(undone), step) => {
+            let kept = marks[..end].iter().position(|mark| mark.is_result_from(undone)).unwrap_or(end);
+            let step = step.map_or(undone, |step| step.min(undone));
+            prefix(&marks[..kept], step)
+        }
+    }
+}
+
+/// Where the entries begin of what undid the run at its end.
+fn end_of_body(marks: &[Mark]) -> usize {
+    let body = marks.iter().rposition(|mark| mark.step().is_some() && !mark.undo).map_or(0, |last| last + 1);
+    marks[body..].iter().position(|mark| mark.undo).map_or(marks.len(), |undo| body + undo)
+}
+
+/// All of it.
+fn goes_on(marks: &[Mark]) -> Prefix {
+    let settled = marks.iter().filter(|mark| mark.is_result()).filter_map(Mark::step).max();
+    let taken = marks.first().and_then(Mark::taken);
+    prefix(marks, settled.or(taken).unwrap_or(0) + 1)
+}
+
+/// All of it, but for what the workflow does not see of steps that have no result in it.
+fn prefix(marks: &[Mark], step: u32) -> Prefix {
+    let results: HashSet<u32> = marks.iter().filter(|mark| mark.is_result()).filter_map(Mark::step).collect();
+    let afresh = |mark: &&Mark| matches!(mark.what, What::Beneath { step } if !results.contains(&step));
     let first = marks.first().filter(|mark| mark.taken().is_some()).map_or(1, |mark| mark.seq);
     Prefix {
         step,
@@ -128,25 +189,28 @@ mod tests {
     }
 
     /// A journal in short: `2` a value, `2!` an error, `2?` a failed attempt, `2t` a timer armed, `2T` it fired, `2c` a
-    /// child started, `2C` it ended, `go` a signal, `stop` a request to cancel, `late` the run's timeout, `retry` a
-    /// request to.
+    /// child started, `2C` it ended, `2u`, `2u!`, `2u?` an undo step, `go` a signal, `stop` a request to cancel, `late`
+    /// the run's timeout, `retry` a request to.
     fn journal(short: &str) -> Vec<Mark> {
         let value = || Outcome::Ok(Payload::from(b"1".to_vec()));
         let event = |word: &str| {
             let digits = word.chars().take_while(char::is_ascii_digit).count();
             let (number, rest) = (word[..digits].parse().unwrap_or(0), &word[digits..]);
             let run_id = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-            let step = step(number, StepKind::Activity);
+            let undo = rest.starts_with('u');
+            let step = step(number, if undo { StepKind::Undo } else { StepKind::Activity });
             let (at, no) = (Timestamp::from_micros(1), String::from("no"));
+            let done = |error: &str, outcome| Event::StepDone {
+                step: step.clone(),
+                attempt: 1,
+                error: error.into(),
+                gave_up: None,
+                outcome,
+            };
             match rest {
-                "" => Event::StepDone {
-                    step,
-                    attempt: 1,
-                    error: String::new(),
-                    gave_up: None,
-                    outcome: value(),
-                },
-                "?" => Event::AttemptFailed { step, attempt: 1, error: no, retry_at: at },
+                "" | "u" => done("", value()),
+                "!" | "u!" => done("no", Outcome::Err(Payload::from(b"1".to_vec()))),
+                "?" | "u?" => Event::AttemptFailed { step, attempt: 1, error: no, retry_at: at },
                 "t" => Event::TimerSet { step, due: at },
                 "T" => Event::TimerFired { step: number },
                 "c" => Event::ChildStarted { step, run_id },
@@ -197,10 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn what_had_not_settled_by_then_begins_afresh_but_a_timer_stays_due_when_it_was() {
+    fn what_had_no_result_by_then_begins_afresh() {
         forks("1? 1? 2 3", 3, 3, &[1, 2]);
         forks("1c 2 3", 3, 2, &[1]);
-        forks("1t 2 3", 3, 2, &[]);
+        forks("1t 2 3", 3, 2, &[1]);
+        forks("1t 2 1T 3", 3, 3, &[]);
         forks("1? 1 2 3", 3, 3, &[]);
         forks("1c 1C 2 retry 3", 3, 4, &[]);
     }
@@ -210,6 +275,63 @@ mod tests {
         forks("1 2 stop 3", 4, 2, &[]);
         forks("1 2 late", 3, 2, &[]);
         forks("1 2 stop 3", 2, 1, &[]);
+    }
+
+    #[track_caller]
+    fn redrives(short: &str, status: Status, step: u32, upto: u32, without: &[u32]) {
+        let prefix = after_end(&journal(short), status);
+        assert_eq!(prefix, Prefix { step, first: 1, upto, without: without.to_vec() }, "{short}, {status:?}");
+    }
+
+    #[test]
+    fn a_failed_run_makes_the_step_again_whose_error_was_the_last() {
+        redrives("1 2 3? 3? 3!", Status::Failed, 3, 4, &[3, 4]);
+        redrives("1! 2 3!", Status::Failed, 3, 2, &[]);
+        redrives("1 2! 3", Status::Failed, 2, 1, &[]);
+        // Side by side: what has its result keeps it, what has none begins afresh.
+        redrives("2? 1 3? 2!", Status::Failed, 2, 3, &[1, 3]);
+        redrives("3 1!", Status::Failed, 1, 1, &[]);
+    }
+
+    #[test]
+    fn a_run_that_failed_by_itself_takes_all_that_it_did_to_other_code() {
+        redrives("1 2 go", Status::Failed, 3, 3, &[]);
+        redrives("", Status::Failed, 1, 0, &[]);
+        redrives("1 2t 2T", Status::Failed, 3, 3, &[]);
+    }
+
+    #[test]
+    fn a_cancelled_run_goes_on_as_if_that_had_not_been() {
+        redrives("1 2? stop", Status::Cancelled, 2, 2, &[2]);
+        redrives("1 2t late", Status::Failed, 2, 2, &[2]);
+        redrives("1! 2 stop", Status::Cancelled, 3, 2, &[]);
+        redrives("1 stop 2 stop", Status::Cancelled, 2, 1, &[]);
+    }
+
+    #[test]
+    fn what_was_undone_at_the_end_is_done_again() {
+        redrives("2 4! 3u 1u", Status::Failed, 1, 0, &[]);
+        redrives("1 3 5! 4u 2u", Status::Failed, 2, 1, &[]);
+        redrives("1 3 stop 4u? 4u", Status::Cancelled, 4, 2, &[]);
+        redrives("1 3 go 2u", Status::Failed, 2, 1, &[]);
+        // A scope that was undone on the way is another matter.
+        redrives("2! 1u 3 4!", Status::Failed, 4, 3, &[]);
+        // What failed and was done nevertheless comes before what was undone.
+        redrives("1 2! 4 3u", Status::Failed, 2, 1, &[]);
+    }
+
+    #[test]
+    fn a_run_that_was_closed_by_hand_goes_on_where_it_was() {
+        redrives("1 2! 3 4t 5? 6c", Status::Terminated, 4, 6, &[4, 5, 6]);
+        redrives("2? 1 2 3", Status::Terminated, 4, 4, &[]);
+        redrives("1 2 stop 1u", Status::Terminated, 3, 4, &[]);
+        redrives("1 2! 3", Status::Cancelled, 4, 3, &[]);
+    }
+
+    #[test]
+    fn an_undo_step_that_failed_is_made_again_and_nothing_before_it() {
+        redrives("2 4! 3u 1u? 1u!", Status::Terminated, 1, 4, &[4]);
+        redrives("2 4! 1u! go 3C", Status::Cancelled, 1, 2, &[]);
     }
 
     #[test]
