@@ -89,6 +89,7 @@ mod tests {
         let run_id = RunId::new(Timestamp::from_micros(1));
         let machine = Machine::new(Start {
             run_id,
+            seed: run_id,
             workflow_id: run_id.into(),
             workflow: WorkflowEntry::of::<talks>(),
             input: Payload::from(b"[]".as_slice()),

@@ -205,6 +205,31 @@ fn the_structures_of_the_book_do_what_it_says() {
 }
 
 #[test]
+fn the_repairs_of_the_book_do_what_it_says() {
+    let folder = Folder::new();
+    let output = example("repair").env("TMPDIR", folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..8],
+        [
+            "order 1 is on its way to Ada, London",
+            "order 2 is on its way to Ada, London",
+            "order 2 is on its way to Bob, Paris",
+            "the fork did: send 2",
+            "no send today",
+            "the run did: reserve 3, charge 3, refund 3, release 3",
+            "order 3 is on its way to Ada, London",
+            "the redrive did: reserve 3, charge 3, send 3",
+        ]
+    );
+    assert!(lines[8].starts_with("order-4 is Stuck: ") && lines[8].contains("no release today"), "{text}");
+    assert!(lines.contains(&"  undo_failed      step 1  release"), "{text}");
+    assert_eq!(lines.last(), Some(&"released by hand"));
+}
+
+#[test]
 fn the_code_in_the_readme_is_that_of_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).expect("there is a README.md");

@@ -10,7 +10,7 @@ use composer_tests::kit::{
 use serde_json::json;
 
 use super::{
-    World, projection, scenario,
+    Answer, World, projection, scenario,
     world::{start, until_line, until_lines},
 };
 use crate::support::eventually;
@@ -165,6 +165,30 @@ scenario! {
         assert_eq!(replayed.signals, ["go"]);
         run.signal(&GO, json!("on")).await.unwrap();
         run.result().await.unwrap().unwrap();
+        worker.shutdown().await.unwrap();
+    }
+}
+
+scenario! {
+    async fn i7_a_later_generation_is_forked_and_redriven(world) {
+        let worker = world.at_work().await;
+        world.effects.script("third", [Answer::Status(503, "not now")]);
+        let lists = [vec![step("first").into()], vec![step("second").into(), step("third").attempts(1).into()]];
+        let run = start(&world.composer().await, generations(lists.into_iter())).await;
+        run.result().await.unwrap().unwrap_err();
+        let both = [json!("second"), json!("third")];
+        assert_eq!(run.redrive().await.unwrap().result().await.unwrap().unwrap(), both);
+        let counts = |names: [&str; 3]| names.map(|name| world.effects.keys(name).len());
+        assert_eq!(counts(["first", "second", "third"]), [1, 1, 2]);
+        // Its numbers go on behind those of the generation before.
+        let second = run.journal().await.unwrap().iter().rfind(|line| line.step.is_some()).unwrap().step.unwrap() - 1;
+        assert_eq!(run.fork(second).await.unwrap().result().await.unwrap().unwrap(), both);
+        assert_eq!(counts(["first", "second", "third"]), [1, 2, 3]);
+        let other = json!([[kit::Command::from(step("other"))]]);
+        let fork = run.fork(second).input_json(&other).await.unwrap();
+        assert_eq!(fork.result().await.unwrap().unwrap(), [json!("other")]);
+        let beyond = run.fork(second + 3).await.unwrap_err().to_string();
+        assert!(beyond.contains(&format!("so {second} to {} can be made anew", second + 2)), "{beyond}");
         worker.shutdown().await.unwrap();
     }
 }
