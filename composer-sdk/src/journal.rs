@@ -402,15 +402,22 @@ impl Event {
         }
     }
 
-    /// The step that the event is about.
-    pub fn step(&self) -> Option<u32> {
+    /// The step that the event is about, where the event says all of it.
+    pub(crate) fn whole_step(&self) -> Option<&Step> {
         match self {
             Event::StepDone { step, .. }
             | Event::AttemptFailed { step, .. }
             | Event::TimerSet { step, .. }
-            | Event::ChildStarted { step, .. } => Some(step.number),
-            Event::TimerFired { step } | Event::ChildDone { step, .. } => Some(*step),
+            | Event::ChildStarted { step, .. } => Some(step),
             _ => None,
+        }
+    }
+
+    /// The step that the event is about.
+    pub fn step(&self) -> Option<u32> {
+        match self {
+            Event::TimerFired { step } | Event::ChildDone { step, .. } => Some(*step),
+            event => event.whole_step().map(|step| step.number),
         }
     }
 

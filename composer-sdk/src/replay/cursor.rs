@@ -53,7 +53,8 @@ fn mismatch(state: &mut State, recorded: Step, ended: bool) -> Box<Mismatch> {
     let asked = state.asked(recorded.number).map(|asked| asked.step.clone());
     let settled = matches!(state.slot(recorded.number), Some(Slot::Settled));
     let last_line = state.last.map(line).unwrap_or_default();
-    Box::new(Mismatch { recorded, asked, settled, ended, last_line })
+    let elsewhere = state.asked_elsewhere(&recorded);
+    Box::new(Mismatch { recorded, asked, settled, ended, last_line, later: Vec::new(), elsewhere })
 }
 
 /// No open step rests any longer before its next attempt.

@@ -37,7 +37,7 @@ use std::{
     time::Duration,
 };
 
-pub use report::{Mismatch, StuckReason};
+pub use report::{Guess, Mismatch, StuckReason};
 
 pub(crate) use future::{Ask, Leaf, MailboxLeaf};
 pub(crate) use run::{Answer, Run, Work, line};
@@ -290,8 +290,12 @@ impl Machine {
         if self.dirty {
             let _ = self.drive();
         }
-        if matches!(self.end, Some(Progress::Stuck(_))) {
-            return;
+        match &mut self.end {
+            Some(Progress::Stuck(StuckReason::Nondeterminism(mismatch))) => {
+                return mismatch.look_at(&entry.event);
+            }
+            Some(Progress::Stuck(_)) => return,
+            _ => {}
         }
         self.fed = entry.seq;
         match self.accept(entry) {

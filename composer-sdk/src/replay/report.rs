@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::journal::{Step, StepKind};
+use crate::journal::{Event, Step, StepKind};
 
 /// Why a run needs a person, a fix or another build. `Display` says it in words.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,8 +50,12 @@ pub enum StuckReason {
     },
 }
 
+/// Steps behind a mismatch that are looked at for a guess.
+const LOOK_AHEAD: usize = 64;
+
 /// The two sides of a nondeterminism.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Mismatch {
     /// What the journal holds; of a fired timer only its number is known.
     pub recorded: Step,
@@ -63,9 +67,69 @@ pub struct Mismatch {
     pub ended: bool,
     /// `file:line` of the last step that the code asked for.
     pub last_line: String,
+    /// The steps that the journal holds behind this one, as far as they were fed, up to a few.
+    pub later: Vec<Step>,
+    /// Under which other number the code has asked for just what the journal holds here.
+    pub elsewhere: Option<u32>,
+}
+
+/// What may have become of the code since the journal was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guess {
+    /// What the code asks for is new.
+    Inserted,
+    /// What the journal holds is gone, or comes later: the code asks for what followed it.
+    RemovedOrMoved,
+    /// The code asks for both, the other way round.
+    Swapped,
+    /// It is the same under another name.
+    Renamed,
+    /// It is the same with other arguments.
+    OtherArguments,
+    /// The same calls come in another order.
+    OtherOrder,
+    /// It is another kind of step.
+    OtherKind,
+    /// The code ends before it.
+    EndsEarlier,
+    /// The code waits for something else, or for nothing, where it asked for this step.
+    NotReached,
 }
 
 impl Mismatch {
+    /// Takes note of what the journal holds behind the mismatch.
+    pub(super) fn look_at(&mut self, event: &Event) {
+        let known = |step: &Step| self.later.iter().any(|later| later.number == step.number);
+        if let Some(step) = event.whole_step()
+            && step.number != self.recorded.number
+            && self.later.len() < LOOK_AHEAD
+            && !known(step)
+        {
+            self.later.push(step.clone());
+        }
+    }
+
+    /// What may have become of the code: a guess from what both sides show.
+    pub fn guess(&self) -> Guess {
+        let Some(asked) = &self.asked else {
+            return if self.ended { Guess::EndsEarlier } else { Guess::NotReached };
+        };
+        let recorded = &self.recorded;
+        let is_later = self.later.iter().any(|later| is_same(later, asked));
+        let same_kind = asked.kind == recorded.kind;
+        match () {
+            () if self.only_arguments_differ() && is_later => Guess::OtherOrder,
+            () if self.only_arguments_differ() => Guess::OtherArguments,
+            () if is_later && self.elsewhere.is_some() => Guess::Swapped,
+            () if is_later => Guess::RemovedOrMoved,
+            () if self.elsewhere.is_some() => Guess::Inserted,
+            () if same_kind && asked.digest == recorded.digest => Guess::Renamed,
+            () if !same_kind => Guess::OtherKind,
+            () => Guess::Inserted,
+        }
+    }
+
     /// Whether nothing but the arguments differs.
     pub fn only_arguments_differ(&self) -> bool {
         self.asked.as_ref().is_some_and(|asked| {
@@ -150,11 +214,71 @@ impl fmt::Display for Mismatch {
                 After(&self.last_line)
             )?,
         }
+        if let Some(words) = self.guess_in_words() {
+            write!(f, ". It looks as if {words}")?;
+        }
         f.write_str(
-            ". Usual causes: a step was inserted, removed, renamed or moved in a new build while this run was open; \
-             the code depends on the clock, on random numbers, on the environment or on the order of a `HashMap`. \
-             With the code that wrote the journal the run goes on",
+            ". If the code has not changed, it depends on the clock, on random numbers, on the environment or on the \
+             order of a `HashMap`. With the code that wrote the journal the run goes on",
         )
+    }
+}
+
+impl Mismatch {
+    /// What seems to have happened, and what helps. Nothing where a step has two results: that is no change of code.
+    fn guess_in_words(&self) -> Option<String> {
+        let was = Named(&self.recorded);
+        let now = self.asked.as_ref().map_or_else(String::new, |asked| Named(asked).to_string());
+        let behind = "a new step stands behind all that open runs have done";
+        Some(match self.guess() {
+            Guess::Inserted => format!("{now} was inserted before {was}: {behind}"),
+            Guess::RemovedOrMoved => format!(
+                "{was} was removed, or moved behind {now}: what open runs have done stays where it is until they have ended"
+            ),
+            Guess::Swapped => format!("{was} and {now} were swapped: put them back in their old order"),
+            Guess::Renamed => match self.recorded.kind {
+                StepKind::Child => format!(
+                    "{was} was renamed: `#[workflow(name = \"{}\")]` keeps the old name. Or {now} was inserted before it: \
+                     {behind}",
+                    self.recorded.name
+                ),
+                _ => format!(
+                    "{was} was renamed: `#[activity(name = \"{}\")]` keeps the old name. Or {now} was inserted before it: \
+                     {behind}",
+                    self.recorded.name
+                ),
+            },
+            Guess::OtherArguments => format!("the arguments of {was} are made in another way than before"),
+            Guess::OtherOrder => format!("calls of {was} come in another order than before"),
+            Guess::OtherKind => {
+                format!("{was} was replaced by {now}, or {now} was inserted before it: {behind}")
+            }
+            Guess::EndsEarlier => format!("{was} was removed, or the workflow returns before it by now"),
+            Guess::NotReached if self.settled => return None,
+            Guess::NotReached => {
+                format!("{was} was removed, or something that is waited for was put before it")
+            }
+        })
+    }
+}
+
+fn is_same(one: &Step, other: &Step) -> bool {
+    one.kind == other.kind && one.name == other.name && one.digest == other.digest
+}
+
+/// A step by its kind and name.
+struct Named<'a>(&'a Step);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Step { kind, name, .. } = self.0;
+        match kind {
+            StepKind::Activity => write!(f, "activity `{name}`"),
+            StepKind::Timer => f.write_str("a timer"),
+            StepKind::Child => write!(f, "child workflow `{name}`"),
+            StepKind::SideEffect => f.write_str("a side effect"),
+            StepKind::Undo => write!(f, "undo step `{name}`"),
+        }
     }
 }
 
@@ -163,14 +287,8 @@ struct Side<'a>(&'a Step);
 
 impl fmt::Display for Side<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Step { kind, name, line, .. } = self.0;
-        match kind {
-            StepKind::Activity => write!(f, "activity `{name}`")?,
-            StepKind::Timer => f.write_str("a timer")?,
-            StepKind::Child => write!(f, "child workflow `{name}`")?,
-            StepKind::SideEffect => f.write_str("a side effect")?,
-            StepKind::Undo => write!(f, "undo step `{name}`")?,
-        }
+        Named(self.0).fmt(f)?;
+        let line = &self.0.line;
         if line.is_empty() { Ok(()) } else { write!(f, " ({line})") }
     }
 }

@@ -313,6 +313,18 @@ impl State {
         self.slots.get_mut(number.checked_sub(self.taken)?.checked_sub(1)? as usize)
     }
 
+    /// Another number under which just this was asked for.
+    pub(super) fn asked_elsewhere(&self, step: &Step) -> Option<u32> {
+        self.slots.iter().find_map(|slot| match slot {
+            Slot::Asked(asked) => {
+                let Step { number, kind, name, digest, .. } = &asked.step;
+                let same = *kind == step.kind && *name == step.name && *digest == step.digest;
+                (same && *number != step.number).then_some(*number)
+            }
+            _ => None,
+        })
+    }
+
     /// The last step number that was taken.
     pub(super) fn numbers(&self) -> u32 {
         let mine = u32::try_from(self.slots.len()).ok();

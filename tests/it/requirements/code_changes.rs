@@ -72,19 +72,19 @@ scenario! {
 
 scenario! {
     async fn r01_swapped_steps(world) {
-        is_noticed(world, "with_steps_swapped", &["step 1", "activity `first`", "activity `second`"]).await;
+        is_noticed(world, "with_steps_swapped", &["step 1", "`first` was removed, or moved behind activity `second`"]).await;
     }
 }
 
 scenario! {
     async fn r01_an_activity_that_became_a_timer(world) {
-        is_noticed(world, "with_a_timer_instead", &["step 2", "activity `second`", "a timer"]).await;
+        is_noticed(world, "with_a_timer_instead", &["step 2", "activity `second` was replaced by a timer"]).await;
     }
 }
 
 scenario! {
     async fn r01_a_step_removed_at_the_end(world) {
-        let words = ["step 2", "activity `second`", "has not asked for a step of that number"];
+        let words = ["step 2", "has not asked for a step of that number", "activity `second` was removed"];
         is_noticed(world, "with_a_step_removed", &words).await;
     }
 }
@@ -104,7 +104,7 @@ scenario! {
 scenario! {
     /// Not ignored, and never executed again.
     async fn r01_changed_arguments_of_a_journaled_step(world) {
-        let words = ["step 2", "activity `second`", "the same with other arguments"];
+        let words = ["step 2", "the arguments of activity `second` are made in another way"];
         is_noticed(world, "with_another_argument", &words).await;
     }
 }

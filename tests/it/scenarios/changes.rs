@@ -45,7 +45,7 @@ scenario! {
         let mut changed = build(world, "with_a_step_inserted");
         run.signal(&GO, json!(1)).await.unwrap();
         let reason = stuck(&run).await;
-        for words in ["step 2", "`second`", "`inserted`"] {
+        for words in ["step 2", "`second`", "activity `inserted` was inserted before activity `second`"] {
             assert!(reason.contains(words), "{words:?} in {reason:?}");
         }
         assert_eq!(reason.matches("variant.rs:").count(), 2, "both source lines: {reason}");
@@ -66,7 +66,7 @@ scenario! {
         let mut renamed = build(world, "with_a_step_renamed");
         run.signal(&GO, json!(1)).await.unwrap();
         let reason = stuck(&run).await;
-        for words in ["step 2", "`second`", "`second_by_another_name`"] {
+        for words in ["step 2", "`second_by_another_name`", "renamed: `#[activity(name = \"second\")]` keeps the old name"] {
             assert!(reason.contains(words), "{words:?} in {reason:?}");
         }
         assert_eq!(world.effects.count("second_by_another_name"), 0);
